@@ -1,0 +1,400 @@
+"""The door between analysis and everything that shows its result: ``Report``, plain values with a JSON round trip.
+
+Format 1 of the JSON is a contract: keys are only ever added. What was not measured is null, never 0.
+Times are integer nanoseconds; totals sum the devices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from nsys_sync.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+
+SiteClass = Literal["avoidable", "deferrable", "needed", "intentional", "unknown"]
+StackOrigin = Literal["exact", "neighbour", "sampled", "native", "none"]
+SourceStatus = Literal["captured", "found_unverified", "changed", "missing"]
+PythonFrames = Literal["recorded", "not_exported", "not_recorded"]
+Confidence = Literal["high", "medium", "low"]
+
+
+class Plain(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all values of a report: immutable, keyword-only, compared by value."""
+
+
+class Tool(Plain):
+    """Who wrote the report."""
+
+    name: str
+    version: str
+
+
+class Note(Plain):
+    """Something a reader must know about the measurement; slug is an anchor in docs/errors.md."""
+
+    slug: str
+    text: str
+
+
+class Slowdown(Plain):
+    """Step time without and with the profiler, as the target itself measured them (ns), and their ratio."""
+
+    step_ns_before: int
+    step_ns_inside: int
+    ratio: float
+
+
+class Capture(Plain):
+    """How the trace was taken, as far as it is recorded."""
+
+    flags: list[str]
+    backtrace: str | None
+    sampling: bool | None
+    graphs: Literal["graph", "node"] | None
+    slowdown: Slowdown | None
+    target_exit: int | None
+    range: str | None = None
+    steps_run: int | None = None
+
+
+class DeviceName(Plain):
+    """A GPU: its CUDA ordinal and its name."""
+
+    id: int
+    name: str
+
+
+class ProcessName(Plain):
+    """A process with CUDA calls; rank is null unless the capture marked it."""
+
+    pid: int
+    name: str
+    rank: int | None
+
+
+class TraceInfo(Plain):
+    """Where the numbers come from."""
+
+    file: str
+    sha256: str
+    nsys_version: str | None
+    schema_version: str | None
+    driver: str | None
+    cuda: str | None
+    captured_utc: str | None
+    python_frames: PythonFrames
+    capture: Capture
+    devices: list[DeviceName]
+    processes: list[ProcessName]
+    warnings: list[Note]
+
+
+class CopyOnly(Plain):
+    """Time a device did nothing but copy (ns): copies that blocked a host thread, and the others."""
+
+    blocking: int
+    async_: int = msgspec.field(name="async")
+
+
+class IdleByCause(Plain):
+    """Idle time (ns) by its one cause; the fields add up to the idle time.
+
+    sync_wait: inside a blocking call; sync_refill: the host catching up after one; sync_overhead: the part of a
+    blocking call that is not waiting; host: Python and launch code; device: launched, not yet started;
+    alloc: inside an allocation; tail: after the last operation; unknown: no launching call recorded.
+    """
+
+    sync_wait: int
+    sync_refill: int
+    sync_overhead: int
+    host: int
+    device: int
+    alloc: int
+    tail: int
+    unknown: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all causes (ns)."""
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+
+class DeviceTime(Plain):
+    """One device's time (ns): busy + idle = window, compute_busy + copy_only = busy, causes add up to idle.
+
+    When work is missing from the trace everything that depends on it is null and ``idle_reason`` says why.
+    """
+
+    device: int
+    window_ns: int
+    busy_ns: int | None
+    compute_busy_ns: int | None
+    copy_only_ns: CopyOnly | None
+    idle_ns: int | None
+    idle_by_cause_ns: IdleByCause | None
+    idle_status: Literal["measured", "withheld"]
+    idle_reason: str | None
+    gaps: int | None
+
+
+class Totals(Plain):
+    """Sums over all sites and devices (ns, counts).
+
+    host_blocked_ns is wall time: the union over the threads of a process, summed over processes;
+    thread_blocked_ns sums the threads. Recoverable of single sites does not add up to recoverable_all_ns.
+    """
+
+    host_blocking_calls: int
+    sync_events: int
+    device_waits: int
+    wait_ns: int
+    host_blocked_ns: int
+    thread_blocked_ns: int
+    idle_ns: int | None
+    idle_from_syncs_ns: int | None
+    recoverable_ns: int | None
+    recoverable_all_ns: int | None
+
+
+class Frame(Plain):
+    """One frame of a stack; line 0 where none is known."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Spread(Plain):
+    """Total, lower median and largest of a site's events (ns)."""
+
+    total: int
+    median: int
+    max: int
+
+
+class SiteIdle(Plain):
+    """Idle (ns) that a site's events caused on all devices."""
+
+    sync_wait: int
+    sync_refill: int
+    sync_overhead: int
+
+
+class SiteProcess(Plain):
+    """A site's share in one process."""
+
+    pid: int
+    calls: int
+    wait_ns: int
+    recoverable_ns: int | None
+
+
+class SiteDevice(Plain):
+    """Idle (ns) that a site caused on one device."""
+
+    device: int
+    sync_wait: int
+    sync_refill: int
+    sync_overhead: int
+
+
+class WhatIf(Plain):
+    """Predicted median step time (ns) if the syncs in question no longer blocked.
+
+    low..high is the model's range; gpu_bound_ns the bound with an infinitely fast host; reasons say what the
+    confidence rests on.
+    """
+
+    step_ns_now: int
+    step_ns_low: int
+    step_ns_high: int
+    gpu_bound_ns: int
+    confidence: Confidence
+    reasons: list[str]
+
+
+class Fix(Plain):
+    """What to write instead. effort: 1 (remove a line) … 7 (keep it, outside the captured region)."""
+
+    text: str
+    before: str
+    after: str
+    effort: int
+    docs: str
+
+
+class SourceLine(Plain):
+    """The line of a site and its neighbours: text by line number, and the file's hash when it was read."""
+
+    lines: dict[int, str]
+    sha256: str
+
+
+class Site(Plain):
+    """One place in the program that blocks: the innermost user frame together with the leaf frame below it."""
+
+    id: str
+    rule: str
+    title: str
+    class_: SiteClass = msgspec.field(name="class")
+    class_basis: str
+    fix: Fix | None
+    file: str | None
+    line: int | None
+    function: str | None
+    source: SourceLine | None
+    source_status: SourceStatus
+    leaf: Frame | None
+    stack: list[Frame]
+    stack_origin: StackOrigin
+    apis: dict[str, int]
+    calls: int
+    events: int
+    calls_per_step: float | None
+    wait_ns: Spread
+    idle_ns: SiteIdle | None
+    copy_in_call_ns: int | None
+    recoverable_ns: int | None
+    bytes: int
+    by_process: list[SiteProcess]
+    by_device: list[SiteDevice]
+    threads: int
+    what_if: WhatIf | None
+    native: list[str] = []
+    origins: dict[str, int] = {}
+    blocks_graph_capture: bool = False
+    gil_held_ns: int | None = None
+
+
+class Steps(Plain):
+    """A process's steps: time between consecutive completions on the GPU (ns); null with fewer than two."""
+
+    pid: int
+    count: int
+    source: Literal["marks", "nvtx"]
+    mean_ns: int | None
+    median_ns: int | None
+    name: str
+
+
+class Gap(Plain):
+    """One idle interval of a device: its largest cause and the site that caused it, if any."""
+
+    device: int
+    start_ns: int
+    end_ns: int
+    cause: str
+    site: str | None
+
+
+class Gaps(Plain):
+    """The longest gaps; ``shown`` of ``total`` are listed, totals elsewhere count all of them."""
+
+    total: int
+    shown: int
+    items: list[Gap]
+
+
+class WhatIfs(Plain):
+    """Predictions for groups of sites: all of them, and each class."""
+
+    all: WhatIf | None
+    by_class: dict[str, WhatIf]
+
+
+class Headline(Plain):
+    """The one honest sentence. slug: no_syncs, launch_bound, sync_bound, mixed, gpu_bound, nothing_measured, withheld."""
+
+    slug: str
+    text: str
+
+
+class Report(Plain):
+    """Everything found in one trace. ``save`` and ``load`` are exact inverses."""
+
+    format: int
+    tool: Tool
+    trace: TraceInfo
+    headline: Headline
+    devices: list[DeviceTime]
+    totals: Totals
+    sites: list[Site]
+    steps: list[Steps]
+    gaps: Gaps
+    what_if: WhatIfs
+
+    def to_json(self) -> bytes:
+        """The report as UTF-8 JSON, indented, byte for byte the same for the same findings."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes, name: str = "the report") -> Report:
+        """Read a report back. Raises InputError when it is not a report, or of a newer format."""
+        try:
+            head = msgspec.json.decode(data, type=_Head)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+            raise InputError(
+                "not-a-report", f"{name} is not a report saved by nsys-sync.", "Make one: nsys-sync report TRACE --json PATH"
+            ) from None
+        if head.format != FORMAT:
+            raise InputError(
+                "report-format",
+                f"{name} has report format {head.format}; this nsys-sync reads format {FORMAT}.",
+                "Make it again from its trace, or update nsys-sync.",
+            )
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise InputError("not-a-report", f"{name} is a damaged report: {error}.", "Make it again from its trace.") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Report:
+        """Read a saved report (.json). Raises InputError."""
+        path = Path(path)
+        try:
+            return cls.from_json(path.read_bytes(), path.name)
+        except OSError as error:
+            raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a site, for people: times in ns, nested values flattened. pandas is imported here."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "id": s.id,
+                    "file": s.file,
+                    "line": s.line,
+                    "function": s.function,
+                    "rule": s.rule,
+                    "class": s.class_,
+                    "calls": s.calls,
+                    "events": s.events,
+                    "calls_per_step": s.calls_per_step,
+                    "wait_ns": s.wait_ns.total,
+                    "wait_median_ns": s.wait_ns.median,
+                    "wait_max_ns": s.wait_ns.max,
+                    "recoverable_ns": s.recoverable_ns,
+                    "bytes": s.bytes,
+                    "stack_origin": s.stack_origin,
+                }
+                for s in self.sites
+            ]
+        ).astype({"line": "Int64", "recoverable_ns": "Int64"}) if self.sites else pd.DataFrame()
+
+    def _repr_html_(self) -> str:
+        """The table of sites, for notebooks."""
+        return str(self.to_frame().to_html(index=False))
+
+
+class _Head(msgspec.Struct):
+    format: int
+    tool: Tool
