@@ -1,0 +1,43 @@
+"""What every test may use: the recorded traces, unpacked, and the numbers that are known about them."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``sample("probe-sync")`` is the path of that trace as a read-only .sqlite, unpacked once a session."""
+    folder = tmp_path_factory.mktemp("samples")
+
+    def unpack(name: str) -> Path:
+        path = folder / f"{name}.sqlite"
+        if not path.exists():
+            with lzma.open(SAMPLES / f"{name}.sqlite.xz") as packed, path.open("wb") as plain:
+                shutil.copyfileobj(packed, plain)
+            path.chmod(0o444)
+        return path
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def sample_names() -> list[str]:
+    """Names of all recorded traces, sorted."""
+    return sorted(path.name.removesuffix(".sqlite.xz") for path in SAMPLES.glob("*.sqlite.xz"))
+
+
+@pytest.fixture(scope="session")
+def expected() -> dict[str, Any]:
+    """What two independent implementations of the definitions found in the recorded traces (ns)."""
+    values: dict[str, Any] = json.loads((SAMPLES / "expected.json").read_text())
+    return values
