@@ -1,0 +1,1 @@
+"""Findings to what people read: terminal, page, tables, trace viewers."""

@@ -1,0 +1,362 @@
+"""The report in a terminal: one screen that says where the CPU waits, how much and how often a step."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nsys_sync.report import words
+from nsys_sync.report.words import Places, duration, harmless, percent, scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from nsys_sync.analysis.findings import DeviceTime, ProcessName, Report, Site, WhatIf
+
+#: Sites that are listed unless the caller asks for more.
+SITES_SHOWN = 10
+
+_CLASS_STYLE = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "dim", "unknown": ""}
+_ASCII = str.maketrans({"·": "-", "–": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<"})
+
+
+def render(
+    report: Report,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    file: IO[str] | None = None,
+    limit: int | None = SITES_SHOWN,
+) -> None:
+    """Write the report for people.
+
+    width: columns, None for the terminal's (80 in a pipe). color: None for colour only in a terminal that has it.
+    file: standard output if None. limit: sites to list, None for all.
+    """
+    out = sys.stdout if file is None else file
+    measure = Console(file=out, width=width)
+    colored = measure.is_terminal and not measure.no_color if color is None else color
+    page = io.StringIO()
+    console = Console(
+        file=page,
+        width=max(measure.width, 24),
+        color_system="standard" if colored else None,
+        force_terminal=colored,
+        no_color=not colored,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(_Screen(report, console.width, colored=colored, limit=limit).page())
+    out.write(_fit(page.getvalue(), out))
+
+
+def _fit(text: str, out: IO[str]) -> str:
+    """The text without trailing blanks, in characters that the output's encoding has."""
+    text = "".join(line.rstrip() + "\n" for line in text.splitlines())
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:
+        return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+    return text
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of numbers beside each site; heading in one or two lines; rank: the last to go where space is short."""
+
+    heading: str
+    rank: int
+    cell: Callable[[Site], str]
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class _ProcessRow:
+    """One process's sums over all sites; times in ns."""
+
+    name: str
+    calls: int
+    wait: int
+    recoverable: int | None
+    step: int | None
+
+    @classmethod
+    def of(cls, process: ProcessName, sites: Sequence[Site], step: int | None) -> _ProcessRow:
+        shares = [p for s in sites for p in s.by_process if p.pid == process.pid]
+        saved = [p.recoverable_ns for p in shares if p.recoverable_ns is not None]
+        label = words.process_label(process)
+        return cls(
+            name=f"{label}  {harmless(process.name, 30)}" if process.name else label,
+            calls=sum(p.calls for p in shares),
+            wait=sum(p.wait_ns for p in shares),
+            recoverable=sum(saved) if len(saved) == len(shares) else None,
+            step=step,
+        )
+
+
+class _Screen:
+    def __init__(self, report: Report, width: int, *, colored: bool, limit: int | None) -> None:
+        self.report, self.width, self.colored, self.limit = report, width, colored, limit
+        self.places = Places(report.sites)
+        lines = Counter(self._at(site) for site in report.sites)
+        #: Lines that several sites share; their leaves tell them apart.
+        self.shared = {at for at, number in lines.items() if number > 1}
+
+    @staticmethod
+    def _at(site: Site) -> tuple[str | None, int | None]:
+        return site.file, site.line
+
+    def page(self) -> RenderableType:
+        parts = [
+            self._title(),
+            self._headline(),
+            self._devices(),
+            self._sites(),
+            self._processes(),
+            self._missing(),
+            self._next(),
+        ]
+        shown = [part for part in parts if part is not None]
+        return Group(*[Padding(part, (0, 0, 0 if part is shown[-1] else 1, 0)) for part in shown])
+
+    def _title(self) -> RenderableType:
+        trace = self.report.trace
+        names: dict[str, int] = {}
+        for device in trace.devices:
+            names[harmless(device.name, 40)] = names.get(harmless(device.name, 40), 0) + 1
+        facts = [name if n == 1 else f"{n} × {name}" for name, n in names.items()]
+        if trace.nsys_version:
+            facts.append(f"nsys {harmless(trace.nsys_version, 40)}")
+        if len(trace.processes) > 1:
+            facts.append(f"{len(trace.processes)} processes")
+        text = Text(harmless(trace.file), style="bold", overflow="fold")
+        return text.append(" · " + " · ".join(facts), style="not bold") if facts else text
+
+    def _headline(self) -> RenderableType:
+        lines = [Text(harmless(self.report.headline.text), style="bold")]
+        if self.report.what_if.all:
+            lines.append(_prediction(self.report.what_if.all))
+        slowdown = self.report.trace.capture.slowdown
+        if slowdown:
+            before, inside = duration(slowdown.step_ns_before), duration(slowdown.step_ns_inside)
+            lines.append(Text(f"Profiling slowed a step from {before} to {inside} ({slowdown.ratio:.2f} ×)."))
+        return Group(*lines)
+
+    def _devices(self) -> RenderableType | None:
+        devices = self.report.devices
+        if not devices:
+            return None
+        times = scale(v for d in devices for v in (d.window_ns, d.busy_ns, d.idle_ns))
+        table = _numbers()
+        for heading in ("", f"window {times.unit}", "busy", "idle"):
+            table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+        for device in devices:
+            table.add_row(
+                f"GPU {device.device}",
+                times.show(device.window_ns),
+                f"{times.show(device.busy_ns)} {percent(device.busy_ns, device.window_ns):>5}",
+                f"{times.show(device.idle_ns)} {percent(device.idle_ns, device.window_ns):>5}",
+            )
+        return Group(table, *self._idle(devices))
+
+    def _idle(self, devices: Sequence[DeviceTime]) -> Iterable[RenderableType]:
+        for device in devices:
+            if device.idle_status == "withheld":
+                yield Text(f"GPU {device.device} idle not given: {harmless(device.idle_reason or 'unknown')}")
+        causes = words.idle_by_cause(self.report)
+        if causes is None:
+            return
+        total = causes.total
+        present = {name: getattr(causes, name) for name in words.CAUSES if getattr(causes, name)}
+        unit = scale(present.values())
+        line = Text("Idle by cause, ")
+        line.append(f"{unit.unit}{' (all GPUs)' if len(devices) > 1 else ''}: ")
+        for place, (name, ns) in enumerate(present.items()):
+            cause = words.CAUSES[name]
+            line.append(" · " if place else "")
+            line.append(cause.label, style=cause.ansi)
+            line.append(f" {unit.show(ns)} ({percent(ns, total)})")
+        yield line if present else Text("The GPU was never idle.")
+        if self.colored and present:
+            yield self._bar(devices, present)
+
+    def _bar(self, devices: Sequence[DeviceTime], causes: dict[str, int]) -> RenderableType:
+        """The devices' time as one bar: busy, then idle by cause."""
+        parts = [("bright_white", sum(d.busy_ns or 0 for d in devices))]
+        parts += [(words.CAUSES[name].ansi, ns) for name, ns in causes.items()]
+        cells, total, done, drawn = min(self.width, 100), sum(ns for _, ns in parts) or 1, 0, 0
+        bar = Text()
+        for style, ns in parts:
+            done += ns
+            end = round(cells * done / total)
+            bar.append("█" * (end - drawn), style=style)
+            drawn = end
+        return bar
+
+    def _sites(self) -> RenderableType:
+        sites = words.by_wait(self.report.sites)
+        if not sites:
+            return Text("No call blocked the CPU.")
+        shown = sites if self.limit is None else sites[: self.limit]
+        totals = self.report.totals
+        title = Text("Where the CPU waits for the GPU", style="bold")
+        number = f"{len(shown):,} of " if len(shown) < len(sites) else ""
+        title.append(f": {number}{words.count(len(sites), 'site')}, ", style="not bold")
+        blocked = f"{words.count(totals.host_blocking_calls, 'blocking call')}, {duration(totals.wait_ns)} of waiting"
+        title.append(blocked, style="not bold")
+        notes = [Text(note, style="dim") for note in self._notes(shown)]
+        return Group(title, self._table(shown), *notes)
+
+    def _columns(self, shown: Sequence[Site]) -> list[_Column]:
+        total = scale(s.wait_ns.total for s in shown)
+        each = scale(s.wait_ns.median for s in shown)
+        saved = scale(s.recoverable_ns for s in shown)
+        stepped = any(s.calls_per_step is not None for s in shown)
+        often = (
+            _Column("calls\n/step", 1, lambda s: words.per_step(s.calls_per_step))
+            if stepped
+            else _Column("calls", 1, lambda s: f"{s.calls:,}")
+        )
+        return [
+            _Column(f"wait\n{total.unit}", 0, lambda s: total.show(s.wait_ns.total), "bold"),
+            _Column(f"median\n{each.unit}", 3, lambda s: each.show(s.wait_ns.median)),
+            _Column(f"recov.\n{saved.unit}", 2, lambda s: saved.show(s.recoverable_ns)),
+            often,
+        ]
+
+    def _table(self, shown: Sequence[Site]) -> RenderableType:
+        columns = self._columns(shown)
+        cells = {column.rank: [column.cell(s) for s in shown] for column in columns}
+        widths = {c.rank: max(len(part) for part in (*c.heading.split("\n"), *cells[c.rank])) + 2 for c in columns}
+        room = self.width - len(str(len(shown))) - 2
+        kept = [c for c in columns if room - sum(w for rank, w in widths.items() if rank <= c.rank) >= 26 or not c.rank]
+        wide = self.width >= 120
+        table = _numbers()
+        table.add_column("#", justify="right", no_wrap=True)
+        for column in kept:
+            table.add_column(column.heading, justify="right", no_wrap=True, style=column.style)
+        if wide:
+            table.add_column("class", no_wrap=True)
+            table.add_column("stack", no_wrap=True)
+        table.add_column("where", overflow="fold", ratio=1)
+        for number, site in enumerate(shown, 1):
+            cause = [Text(site.class_, style=_CLASS_STYLE[site.class_]), Text(site.stack_origin)] if wide else []
+            row = [cells[c.rank][number - 1] for c in kept]
+            table.add_row(str(number), *row, *cause, self._where(site, wide=wide))
+        return table
+
+    def _where(self, site: Site, *, wide: bool) -> Text:
+        """Place and function; the line of source; what blocks there."""
+        text = Text(self.places.site(site), style="bold", overflow="fold")
+        if site.function:
+            text.append(f"  {harmless(site.function, 60)}", style="not bold")
+        source = words.source_line(site)
+        if source:
+            text.append(f"\n{harmless(source, 100)}", style="not bold green")
+        facts = [] if wide else [site.class_, site.stack_origin if site.stack_origin != "none" else ""]
+        if site.file:
+            facts.append(_calls(site, short=not wide))
+        leaf = self.places.leaf(site)
+        if leaf and (wide or self._at(site) in self.shared):
+            facts.append(f"in {leaf}")
+        text.append("\n" + " · ".join(f for f in facts if f), style="not bold dim")
+        spread = self._over_processes(site)
+        return text.append(f"\n{spread}", style="not bold dim") if spread else text
+
+    def _over_processes(self, site: Site) -> str | None:
+        """How a site's wait spreads over the processes, where there are several."""
+        if len(self.report.trace.processes) < 2 or not site.by_process:
+            return None
+        labels = {p.pid: words.process_label(p) for p in self.report.trace.processes}
+        shares = sorted(site.by_process, key=lambda p: -p.wait_ns)
+        unit = scale(p.wait_ns for p in shares)
+        most, least = shares[0], shares[-1]
+        name = labels.get(most.pid, f"pid {most.pid}")
+        if len(shares) == 1:
+            return f"only {name}"
+        low = labels.get(least.pid, f"pid {least.pid}")
+        return f"{name} {unit.show(most.wait_ns)} … {low} {unit.show(least.wait_ns)} {unit.unit}"
+
+    def _notes(self, shown: Sequence[Site]) -> Iterable[str]:
+        if self.places.folder:
+            yield f"Files are in {harmless(self.places.folder)}."
+        stale = sorted({self.places.file(s.file) for s in shown if s.file and s.source_status == "changed"})
+        if stale:
+            yield f"Changed since the capture, so lines may be off: {', '.join(stale)}."
+        if any(s.source_status == "found_unverified" and words.source_line(s) for s in shown):
+            yield "Source lines are from files found here; the trace cannot tell whether they have changed."
+        together, apart = self.report.totals.recoverable_all_ns, self.report.totals.recoverable_ns
+        if together is not None and apart is not None and any(s.recoverable_ns for s in shown):
+            yield f"recov.: time that this site alone could give back; all together {duration(together)}."
+
+    def _processes(self) -> RenderableType | None:
+        processes = self.report.trace.processes
+        if len(processes) < 2:
+            return None
+        steps = {s.pid: s.median_ns for s in self.report.steps}
+        rows = [_ProcessRow.of(p, self.report.sites, steps.get(p.pid)) for p in processes]
+        wait, saved, step = scale(r.wait for r in rows), scale(r.recoverable for r in rows), scale(r.step for r in rows)
+        table = _numbers()
+        table.add_column("process", overflow="fold")
+        for heading in ("calls", f"wait {wait.unit}", f"recov. {saved.unit}", f"step {step.unit}"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for r in rows:
+            table.add_row(r.name, f"{r.calls:,}", wait.show(r.wait), saved.show(r.recoverable), step.show(r.step))
+        calls, waited = sum(r.calls for r in rows), sum(r.wait for r in rows)
+        table.add_row("all", f"{calls:,}", wait.show(waited), "", "", style="bold")
+        return table
+
+    def _missing(self) -> RenderableType | None:
+        lines: list[RenderableType] = []
+        for item in words.missing(self.report):
+            lines += [Text(f"Not recorded: {harmless(item.what)}"), _command(item.command)]
+        lines += [Text(f"Note: {harmless(note.text)}") for note in self.report.trace.warnings]
+        return Group(*lines) if lines else None
+
+    def _next(self) -> RenderableType:
+        sites = words.by_wait(self.report.sites)
+        file = words.quoted(self.report.trace.file)
+        lines = [f"nsys-sync report {file} --html report.html"]
+        fixable = next((s for s in sites if s.fix is not None), None)
+        if fixable:
+            lines.insert(0, f"nsys-sync rules {words.quoted(fixable.rule)}")
+        return Group(Text("Next:"), *[_command(line) for line in lines])
+
+
+def _calls(site: Site, *, short: bool) -> str:
+    """What blocks there: each API with its calls, or only the most frequent one."""
+    ranked = sorted(site.apis.items(), key=lambda item: -item[1])
+    names = [f"{harmless(api, 60)} × {calls:,}" for api, calls in ranked]
+    if not short or len(names) < 2:
+        return " · ".join(names)
+    return f"{harmless(ranked[0][0], 60)} + {len(names) - 1} more"
+
+
+def _command(line: str, indent: str = "  ") -> Text:
+    """A command line, never broken: it is there to be copied."""
+    return Text(f"{indent}{line}", style="cyan", no_wrap=True, overflow="ignore")
+
+
+def _prediction(what_if: WhatIf) -> Text:
+    low, high, now, bound = what_if.step_ns_low, what_if.step_ns_high, what_if.step_ns_now, what_if.gpu_bound_ns
+    return Text(
+        f"If none of them blocked, a step would take about {words.span(low, high)} instead of {duration(now)} "
+        f"(GPU work alone: {duration(bound)}); confidence {what_if.confidence}."
+    )
+
+
+def _numbers() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

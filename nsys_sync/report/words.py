@@ -1,0 +1,280 @@
+"""What all renderers say the same way: units, names of causes and classes, places, harmless text, what is missing."""
+
+from __future__ import annotations
+
+import shlex
+import unicodedata
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from nsys_sync.analysis.findings import IdleByCause, ProcessName, Report, Site, SiteClass, StackOrigin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NOT_MEASURED = "–"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause of idle time. light, dark: its colour on each ground; ansi: its name for rich."""
+
+    label: str
+    meaning: str
+    light: str
+    dark: str
+    ansi: str
+
+
+#: In the order in which every legend, table and chart lists them.
+CAUSES: dict[str, Cause] = {
+    "sync_wait": Cause("waiting in a sync", "inside a blocking call", "#c8322b", "#f0665e", "red"),
+    "sync_refill": Cause("refilling after a sync", "the CPU catching up after a sync", "#d97706", "#f2a541", "yellow"),
+    "sync_overhead": Cause(
+        "sync call overhead", "the part of a blocking call that is not waiting", "#a98467", "#c9a688", "bright_yellow"
+    ),
+    "host": Cause("Python and launching", "the CPU running Python or launching work", "#2f6fb5", "#6aa5e8", "blue"),
+    "device": Cause("launched, not started", "latency and dependencies on the GPU", "#4d908e", "#6fc2bf", "cyan"),
+    "alloc": Cause("allocating", "inside an allocation call", "#7b4fb0", "#b38ae6", "magenta"),
+    "tail": Cause("after the last work", "nothing more was launched", "#8a8f98", "#9aa1ac", "bright_black"),
+    "unknown": Cause("unknown", "the launching call was not recorded", "#5c6370", "#c3c8d0", "white"),
+}
+
+CLASSES: dict[SiteClass, str] = {
+    "avoidable": "can be removed without changing the result",
+    "deferrable": "the value is needed, but not now",
+    "needed": "the program depends on the value here",
+    "intentional": "the program waits on purpose",
+    "unknown": "no rule knows this pattern",
+}
+
+ORIGINS: dict[StackOrigin, str] = {
+    "exact": "Python stack recorded at the call",
+    "neighbour": "Python stack of the sync that directly follows the copy",
+    "sampled": "Python stack sampled during the call",
+    "native": "named by native symbols; no Python stack",
+    "none": "no stack recorded",
+}
+
+_UNITS = ((1, "ns"), (1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s"))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One unit for a whole column of times."""
+
+    per_unit: int
+    unit: str
+    decimals: int
+
+    def show(self, ns: int | None) -> str:
+        """A time (ns) in this unit, without its name; never rounds a positive time to 0."""
+        if ns is None:
+            return NOT_MEASURED
+        if ns == 0:
+            return "0"
+        smallest = self.per_unit / 10**self.decimals
+        if 0 < abs(ns) < smallest / 2:
+            return ("<" if ns > 0 else ">-") + f"{10**-self.decimals:.{self.decimals}f}"
+        return f"{ns / self.per_unit:,.{self.decimals}f}"
+
+
+def scale(values: Iterable[int | None], digits: int = 4) -> Scale:
+    """The unit in which the largest of the times (ns) has one to three digits before the point, ``digits`` in all."""
+    largest = max((abs(v) for v in values if v is not None), default=0)
+    per_unit, unit = next(((p, u) for p, u in reversed(_UNITS) if largest >= p), _UNITS[0])
+    if per_unit == 1:
+        return Scale(1, "ns", 0)
+    before = 1 if largest < 10 * per_unit else 2 if largest < 100 * per_unit else 3
+    return Scale(per_unit, unit, min(2, max(0, digits - before)))
+
+
+def duration(ns: int | None) -> str:
+    """One time with its unit, three digits: ``28.4 ms``."""
+    if ns is None:
+        return NOT_MEASURED
+    own = scale([ns], 3)
+    return f"{own.show(ns)} {own.unit}"
+
+
+def span(low: int, high: int) -> str:
+    """A range of times in one unit: ``2.61–2.84 ms``."""
+    column = scale((low, high), 3)
+    first, last = column.show(low), column.show(high)
+    return f"{first} {column.unit}" if first == last else f"{first}–{last} {column.unit}"
+
+
+def percent(part: int | None, whole: int | None) -> str:
+    """A share, ``44 %``; the sign for not measured where it has no meaning."""
+    if part is None or not whole:
+        return NOT_MEASURED
+    share = 100 * part / whole
+    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+
+
+def size(count: int) -> str:
+    """Bytes, ``32.0 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 site``, ``1,234 sites``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def per_step(calls: float | None) -> str:
+    """Calls a step, shown as a whole number where it is one."""
+    if calls is None:
+        return NOT_MEASURED
+    return f"{calls:.0f}" if calls == round(calls) else f"{calls:.1f}" if calls >= 0.05 else "<0.1"
+
+
+def harmless(text: str, limit: int | None = None) -> str:
+    """Text from a trace on one line: control, format and lone surrogate characters become visible escapes.
+
+    limit: characters to keep, cut in the middle.
+    """
+    if limit is not None:
+        text = middle(text, limit)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(c) for c in text)
+
+
+def middle(text: str, limit: int) -> str:
+    """At most ``limit`` characters, both ends kept."""
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _visible(char: str) -> str:
+    if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def short_names(files: Iterable[str]) -> dict[str, str]:
+    """For each path its shortest tail that no other path of the set shares."""
+    parts = {file: PurePosixPath(file.replace("\\", "/")).parts or (file,) for file in set(files)}
+    names: dict[str, str] = {}
+    depth = 1
+    open_files = sorted(parts)
+    while open_files:
+        tails: dict[tuple[str, ...], list[str]] = {}
+        for file in open_files:
+            tails.setdefault(parts[file][-depth:], []).append(file)
+        open_files = []
+        for tail, same in tails.items():
+            if len(same) == 1 or all(len(parts[file]) <= depth for file in same):
+                names.update((file, str(PurePosixPath(*tail))) for file in same)
+            else:
+                open_files += same
+        depth += 1
+    return names
+
+
+class Places:
+    """Names of source files as a person reads them, unambiguous within one report."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        frames = [f.file for s in sites for f in (*s.stack, *([s.leaf] if s.leaf else []))]
+        files = {f for f in (*(s.file for s in sites), *frames) if f}
+        self._names = short_names(files)
+        folders = {str(PurePosixPath(s.file).parent) for s in sites if s.file}
+        #: The one folder of all sites' files, if they share one.
+        self.folder = folders.pop() if len(folders) == 1 else None
+
+    def file(self, path: str) -> str:
+        """The short name of a file of this report."""
+        return harmless(self._names.get(path, path), 160)
+
+    def site(self, site: Site) -> str:
+        """``file:line`` of a site, or what stands for it where no Python frame is known."""
+        if site.file:
+            return f"{self.file(site.file)}:{site.line}" if site.line else self.file(site.file)
+        if site.native:
+            return f"native {harmless(site.native[0], 80)}"
+        apis = " + ".join(harmless(api, 60) for api in site.apis) or "unknown call"
+        return f"{apis} (no stack)"
+
+    def leaf(self, site: Site) -> str | None:
+        """``file:line function`` of the frame that made the call, where it is another one than the user's."""
+        leaf = site.leaf
+        if leaf is None or (leaf.file, leaf.line, leaf.function) == (site.file, site.line, site.function):
+            return None
+        at = self.file(leaf.file) if leaf.file else ""
+        return f"{at}:{leaf.line} {harmless(leaf.function, 80)}" if leaf.line else f"{at} {harmless(leaf.function, 80)}"
+
+
+def by_wait(sites: Sequence[Site]) -> list[Site]:
+    """Sites, longest total wait first; the report's own order decides ties."""
+    return sorted(sites, key=lambda s: -s.wait_ns.total)
+
+
+def source_line(site: Site) -> str | None:
+    """The site's own line of source, without indentation, if the report holds it."""
+    if site.source is None or site.line is None:
+        return None
+    text = site.source.lines.get(site.line)
+    return text.strip() if text and text.strip() else None
+
+
+def process_label(process: ProcessName) -> str:
+    """``rank 3`` where the capture marked it, else ``pid 4711``."""
+    return f"pid {process.pid}" if process.rank is None else f"rank {process.rank}"
+
+
+def idle_by_cause(report: Report) -> IdleByCause | None:
+    """Idle by cause (ns) over all devices; None if it was withheld on any of them."""
+    measured = [d.idle_by_cause_ns for d in report.devices]
+    known = [m for m in measured if m is not None]
+    if not known or len(known) < len(measured):
+        return None
+    return IdleByCause(**{name: sum(getattr(m, name) for m in known) for name in CAUSES})
+
+
+def quoted(name: str) -> str:
+    """A file name as a word of a shell command line."""
+    return shlex.quote(harmless(name))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something the trace does not hold, and the command that gets it."""
+
+    what: str
+    command: str
+
+
+def missing(report: Report) -> list[Missing]:
+    """What was not recorded or not exported, most useful first."""
+    trace, stem = report.trace, PurePosixPath(report.trace.file).name.split(".sqlite")[0]
+    found = []
+    if trace.python_frames == "not_exported":
+        found.append(
+            Missing(
+                "Python stacks were recorded but are not in this export.",
+                f"nsys-sync export {quoted(stem + '.nsys-rep')}",
+            )
+        )
+    elif trace.python_frames == "not_recorded":
+        found.append(Missing("No Python stacks were recorded at the calls.", "nsys-sync profile SCRIPT.py"))
+    reasons = {d.idle_reason for d in report.devices if d.idle_status == "withheld" and d.idle_reason}
+    found += [Missing(reason, "nsys-sync profile --graphs node SCRIPT.py") for reason in sorted(reasons)]
+    unnamed = sum(s.calls for s in report.sites if s.stack_origin == "none")
+    if unnamed and trace.python_frames == "recorded" and not trace.capture.sampling:
+        what = f"{count(unnamed, 'blocking call')} without a stack: Python was not sampled."
+        found.append(Missing(what, "nsys-sync profile --sampling SCRIPT.py"))
+    if not report.steps and report.sites:
+        command = f"nsys-sync report {quoted(trace.file)} --step RANGE_NAME"
+        found.append(Missing("No steps are marked, so nothing is counted a step.", command))
+    return found

@@ -1,0 +1,188 @@
+"""Reports and timelines for tests: a small valid one to change, and Hypothesis strategies for any."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import hypothesis.strategies as st
+import msgspec
+
+from nsys_sync.analysis import findings as f
+
+MS = 1_000_000
+
+
+def make_site(number: int = 0, **changes: Any) -> f.Site:
+    """An avoidable ``.cpu()`` in train.py; number moves its line and shortens its wait."""
+    wait = (20 - number % 20) * MS
+    line = 14 + number
+    values: dict[str, Any] = {
+        "id": f"site{number:04d}",
+        "rule": "copy-to-cpu",
+        "title": "Tensor copied to the CPU",
+        "class_": "avoidable",
+        "class_basis": "the value is only printed",
+        "fix": f.Fix(text="Copy into pinned memory.", before="x.cpu()", after="y.copy_(x)", effort=2, docs="https://x"),
+        "file": "/home/me/project/train.py",
+        "line": line,
+        "function": "step",
+        "source": f.SourceLine(lines={line - 1: "    y = 1", line: "    h = out.cpu()", line + 1: ""}, sha256="0" * 64),
+        "source_status": "captured",
+        "leaf": f.Frame(function="cpu", file="/usr/lib/python3.12/site-packages/torch/_tensor.py", line=7),
+        "stack": [
+            f.Frame(function="cpu", file="/usr/lib/python3.12/site-packages/torch/_tensor.py", line=7),
+            f.Frame(function="step", file="/home/me/project/train.py", line=line),
+            f.Frame(function="<module>", file="/home/me/project/train.py", line=99),
+        ],
+        "stack_origin": "exact",
+        "apis": {"cudaMemcpyAsync": 10, "cudaStreamSynchronize": 10},
+        "calls": 20,
+        "events": 10,
+        "calls_per_step": 2.0,
+        "wait_ns": f.Spread(total=wait, median=wait // 10, max=wait // 5),
+        "idle_ns": f.SiteIdle(sync_wait=wait // 4, sync_refill=wait // 4, sync_overhead=1000),
+        "copy_in_call_ns": 1000,
+        "recoverable_ns": wait // 2,
+        "bytes": 4096,
+        "by_process": [f.SiteProcess(pid=41, calls=20, wait_ns=wait, recoverable_ns=wait // 2)],
+        "by_device": [f.SiteDevice(device=0, sync_wait=wait // 4, sync_refill=wait // 4, sync_overhead=1000)],
+        "threads": 1,
+        "what_if": None,
+    }
+    return f.Site(**(values | changes))
+
+
+def make_report(sites: list[f.Site] | None = None, **changes: Any) -> f.Report:
+    """One process on one GPU, 200 ms, half of it idle."""
+    sites = [make_site(n) for n in range(3)] if sites is None else sites
+    wait = sum(s.wait_ns.total for s in sites)
+    causes = f.IdleByCause(
+        sync_wait=10 * MS,
+        sync_refill=30 * MS,
+        sync_overhead=MS,
+        host=50 * MS,
+        device=8 * MS,
+        alloc=0,
+        tail=MS,
+        unknown=0,
+    )
+    values: dict[str, Any] = {
+        "format": f.FORMAT,
+        "tool": f.Tool(name="nsys-sync", version="0.0"),
+        "trace": f.TraceInfo(
+            file="run.sqlite",
+            sha256="0" * 64,
+            nsys_version="2025.3.2",
+            schema_version="3.20.3",
+            driver="580.1",
+            cuda="13.0",
+            captured_utc="2025-11-01T10:00:00Z",
+            python_frames="recorded",
+            capture=f.Capture(
+                flags=["--python-backtrace=cuda"],
+                backtrace="cuda",
+                sampling=True,
+                graphs=None,
+                slowdown=f.Slowdown(step_ns_before=9 * MS, step_ns_inside=10 * MS, ratio=10 / 9),
+                target_exit=0,
+            ),
+            devices=[f.DeviceName(id=0, name="NVIDIA H200")],
+            processes=[f.ProcessName(pid=41, name="python", rank=None)],
+            warnings=[],
+        ),
+        "headline": f.Headline(slug="sync_bound", text="Syncs cost 40 ms of the GPU's 100 ms idle time."),
+        "devices": [
+            f.DeviceTime(
+                device=0,
+                window_ns=200 * MS,
+                busy_ns=100 * MS,
+                compute_busy_ns=99 * MS,
+                copy_only_ns=f.CopyOnly(blocking=MS, async_=0),
+                idle_ns=100 * MS,
+                idle_by_cause_ns=causes,
+                idle_status="measured",
+                idle_reason=None,
+                gaps=12,
+            )
+        ],
+        "totals": f.Totals(
+            host_blocking_calls=sum(s.calls for s in sites),
+            sync_events=sum(s.events for s in sites),
+            device_waits=3,
+            wait_ns=wait,
+            host_blocked_ns=wait,
+            thread_blocked_ns=wait,
+            idle_ns=100 * MS,
+            idle_from_syncs_ns=40 * MS,
+            recoverable_ns=wait // 2,
+            recoverable_all_ns=wait // 2,
+        ),
+        "sites": sites,
+        "steps": [f.Steps(pid=41, count=10, source="nvtx", mean_ns=20 * MS, median_ns=20 * MS, name="step *")],
+        "gaps": f.Gaps(
+            total=12, shown=1, items=[f.Gap(device=0, start_ns=0, end_ns=MS, cause="sync_refill", site="site0000")]
+        ),
+        "what_if": f.WhatIfs(
+            all=f.WhatIf(
+                step_ns_now=20 * MS,
+                step_ns_low=15 * MS,
+                step_ns_high=17 * MS,
+                gpu_bound_ns=10 * MS,
+                confidence="medium",
+                reasons=["one thread launches"],
+            ),
+            by_class={},
+        ),
+    }
+    return f.Report(**(values | changes))
+
+
+#: Strings as a trace may hold them: markup, escapes, marks of direction, separators, what ends a script element.
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "\x1b[31mred\x1b]0;title\x07",
+    "\u202egnp.exe\u2066",
+    "[bold]not bold[/bold] [/]",
+    "line\nbreak\r\ttab",
+    "\u2028\u2029",
+    "\"'`${x}&amp;",
+    '=HYPERLINK("http://x")',
+    "\ud800",
+    "",
+    "x" * 10_000,
+]
+
+
+def text() -> st.SearchStrategy[str]:
+    """Any text, surrogates included, and often hostile text."""
+    return st.one_of(st.sampled_from(HOSTILE), st.text(max_size=40), st.just("/home/me/train.py"))
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that findings uses."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of([values_of(a) for a in args])
+    if origin is typing.Literal:
+        return st.sampled_from(args)
+    if origin is list:
+        return st.lists(values_of(args[0]), max_size=4)
+    if origin is dict:
+        return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=4)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return st.builds(kind, **{field.name: values_of(field.type) for field in msgspec.structs.fields(kind)})
+    return {
+        str: text(),
+        int: st.integers(0, 2**62),
+        float: st.floats(0, 1e6),
+        bool: st.booleans(),
+        type(None): st.none(),
+    }[kind]
+
+
+def reports() -> st.SearchStrategy[f.Report]:
+    """Any report, consistent or not."""
+    return values_of(f.Report).map(lambda r: msgspec.structs.replace(r, format=f.FORMAT))

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import io
+import re
+import unicodedata
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from nsys_sync.analysis import findings as f
+from nsys_sync.report import text
+from tests.report.factory import HOSTILE, MS, make_report, make_site, reports
+
+
+def shown(report: f.Report, **options: Any) -> str:
+    page = io.StringIO()
+    text.render(report, file=page, **({"width": 80} | options))
+    return page.getvalue()
+
+
+def test_one_screen_answers_where_how_much_how_often() -> None:
+    page = shown(make_report())
+    row = next(line for line in page.splitlines() if "train.py:14" in line)
+    assert re.search(r"1 +20\.00 +2\.00 +10\.00 +2 +train\.py:14 +step", row)
+    for part in (
+        "Syncs cost 40 ms",
+        "h = out.cpu()",
+        "avoidable",
+        "exact",
+        "cudaMemcpyAsync",
+        "GPU 0",
+        "200.0",
+        "50 %",
+    ):
+        assert part in page
+
+
+def test_no_line_is_wider_than_the_terminal_but_commands() -> None:
+    for width in (30, 50, 80, 140):
+        page = shown(make_report([make_site(n) for n in range(30)]), width=width)
+        assert all(len(line) <= width for line in page.splitlines() if not line.startswith("  nsys-sync"))
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 140])
+def test_place_survives_every_width(width: int) -> None:
+    name = "/home/me/" + "a_rather_long_module_name_" * 4 + ".py"
+    page = shown(make_report([make_site(file=name)]), width=width)
+    joined = re.sub(r"\s+", "", page)
+    assert name.removeprefix("/home/me/") + ":14" in joined
+
+
+def test_truncated_list_says_so() -> None:
+    page = shown(make_report([make_site(n) for n in range(56)]))
+    assert "10 of 56 sites" in page
+    assert "56 sites" in shown(make_report([make_site(n) for n in range(56)]), limit=None)
+    assert "of 56" not in shown(make_report([make_site(n) for n in range(56)]), limit=None)
+
+
+def test_a_pipe_has_no_escapes_and_colour_can_be_forced() -> None:
+    assert "\x1b" not in shown(make_report(), color=None)
+    assert "\x1b" not in shown(make_report(), color=False)
+    assert "\x1b[" in shown(make_report(), color=True)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "utf-8", "no-such-encoding"])
+def test_any_encoding_can_show_it(encoding: str) -> None:
+    class Named(io.StringIO):
+        @property
+        def encoding(self) -> str:  # type: ignore[override]
+            return encoding
+
+    page = Named()
+    text.render(make_report([make_site(file="/tmp/größe_模型.py")]), width=80, file=page)
+    shape = page.getvalue().encode("ascii" if encoding == "no-such-encoding" else encoding)
+    assert b"cudaMemcpyAsync" in shape
+    if encoding == "ascii":
+        assert b"gr\\xf6\\xdfe" in shape
+
+
+def test_unmeasured_is_not_zero() -> None:
+    site = make_site(recoverable_ns=None, calls_per_step=None, idle_ns=None)
+    device = f.DeviceTime(
+        device=0,
+        window_ns=MS,
+        busy_ns=None,
+        compute_busy_ns=None,
+        copy_only_ns=None,
+        idle_ns=None,
+        idle_by_cause_ns=None,
+        idle_status="withheld",
+        idle_reason="graph replays are not in the trace",
+        gaps=None,
+    )
+    page = shown(make_report([site], devices=[device], steps=[]))
+    assert "–" in next(line for line in page.splitlines() if "GPU 0" in line)
+    assert "graph replays are not in the trace" in page
+    assert "--step" in page
+
+
+def test_small_times_are_not_zero() -> None:
+    sites = [make_site(0), make_site(1, wait_ns=f.Spread(total=3, median=3, max=3))]
+    assert "<0.01" in shown(make_report(sites))
+
+
+def test_two_processes_are_listed_with_their_total() -> None:
+    shares = [
+        f.SiteProcess(pid=41, calls=12, wait_ns=5 * MS, recoverable_ns=MS),
+        f.SiteProcess(pid=42, calls=8, wait_ns=15 * MS, recoverable_ns=MS),
+    ]
+    report = make_report([make_site(by_process=shares)])
+    names = [f.ProcessName(pid=41, name="python", rank=0), f.ProcessName(pid=42, name="python", rank=1)]
+    report = msgspec.structs.replace(report, trace=msgspec.structs.replace(report.trace, processes=names))
+    page = shown(report)
+    assert re.search(r"rank 0 +python +12 +5\.00", page)
+    assert re.search(r"all +20 +20\.00", page)
+    assert "rank 1 15.00 … rank 0 5.00 ms" in page
+
+
+def test_lines_shared_by_sites_show_their_leaves() -> None:
+    leaves = [f.Frame(function="item", file="/x/loss.py", line=3), f.Frame(function="cpu", file="/x/log.py", line=8)]
+    page = shown(make_report([make_site(0, leaf=leaf) for leaf in leaves]))
+    assert "loss.py:3 item" in page
+    assert "log.py:8 cpu" in page
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_names_do_nothing(hostile: str) -> None:
+    site = make_site(function=hostile, file="/x/" + hostile, source=f.SourceLine(lines={14: hostile}, sha256=""))
+    for color in (False, True):
+        page = shown(make_report([site], headline=f.Headline(slug="mixed", text=hostile)), color=color)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", page)
+        assert not [c for c in plain if c != "\n" and unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"}]
+        page.encode("utf-8")
+    assert "\\x1b[31mred" in shown(make_report([make_site(function="\x1b[31mred")]))
+    assert "[bold]x[/bold]" in shown(make_report([make_site(function="[bold]x[/bold]")]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(reports())
+def test_any_report_can_be_shown(report: f.Report) -> None:
+    for width in (24, 80, 160):
+        page = shown(report, width=width, color=False)
+        assert "\x1b" not in page
+        page.encode("utf-8")
