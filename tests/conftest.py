@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,19 @@ from typing import Any
 import pytest
 
 SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+#: What a marked test needs, the programs that give it, and how to get them.
+TOOLS = {
+    "needs_nsys": (("nsys",), "Nsight Systems is not on PATH (scripts/install_nsys.sh)"),
+    "needs_browser": (("chromium", "chromedriver"), "Chromium is not here (apt-get install chromium chromium-driver)"),
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what cannot run here, with the reason; where everything must run (NSYS_SYNC_TEST_ALL), fail instead."""
+    for marker, (programs, reason) in TOOLS.items():
+        if item.get_closest_marker(marker) and not all(map(shutil.which, programs)):
+            (pytest.fail if os.environ.get("NSYS_SYNC_TEST_ALL") else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="session")
