@@ -1,0 +1,142 @@
+"""A read-only SQLite database: its tables and columns by presence, small results as rows, large ones as columns."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from nsys_sync.errors import InputError
+from nsys_sync.trace.tables import Column
+
+_VERSIONED = re.compile(r"^(?P<base>.+)_V\d+$")
+_BATCH_ROWS = 1 << 16
+
+
+class Database:
+    """An export, opened so that nothing beside or in it can change (``immutable``).
+
+    Table names are looked up without their ``_V2``-like suffix; of several the plain one wins. Every failure of
+    SQLite is an InputError that names ``shown``.
+    """
+
+    def __init__(self, path: Path, shown: Path) -> None:
+        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._shown = shown
+        with self._reading():
+            self._rows = sqlite3.connect(self._uri, uri=True)
+            self._rows.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            self._tables = self._find_tables()
+
+    def close(self) -> None:
+        """Close the database; nothing can be read afterwards."""
+        self._rows.close()
+
+    def table(self, name: str) -> str | None:
+        """The quoted real name of a table, None if the export lacks it."""
+        found = self._tables.get(name)
+        return None if found is None else f'"{found[0]}"'
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the table is there with all these columns."""
+        found = self._tables.get(table)
+        return found is not None and all(column in found[1] for column in columns)
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """All table names, without version suffixes."""
+        return frozenset(self._tables)
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """All rows of a small result."""
+        with self._reading():
+            return self._rows.execute(sql, parameters).fetchall()
+
+    def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
+        """Values of StringIds by id; ids that are not there are left out."""
+        found: dict[int, str] = {}
+        table = self.table("StringIds")
+        if table is None:
+            return found
+        wanted = [int(i) for i in ids]
+        for at in range(0, len(wanted), 900):
+            part = wanted[at : at + 900]
+            marks = ",".join("?" * len(part))
+            for key, value in self.rows(f"SELECT id, value FROM {table} WHERE id IN ({marks})", part):
+                found[int(str(key))] = str(value)
+        return found
+
+    def columns(self, table: str, expressions: Sequence[str], where: str = "") -> list[Column]:
+        """One int64 column for each expression, in the table's own order; NULL becomes -1.
+
+        An expression is a column name (missing in this export: all -1) or any SQL over the table.
+        """
+        name = self.table(table)
+        if name is None:
+            return [np.empty(0, dtype=np.int64) for _ in expressions]
+        known = self._tables[table][1]
+        terms = []
+        for expression in expressions:
+            if expression.isidentifier():
+                terms.append(f'coalesce("{expression}", -1)' if expression in known else "-1")
+            else:
+                terms.append(expression)
+        sql = f"SELECT {', '.join(terms)} FROM {name}" + (f" WHERE {where}" if where else "")
+        with self._reading():
+            return self._fetch(sql, len(terms))
+
+    def _fetch(self, sql: str, width: int) -> list[Column]:
+        import adbc_driver_manager
+        import adbc_driver_sqlite
+        import nanoarrow
+
+        parts: list[list[Column]] = [[] for _ in range(width)]
+        driver = str(adbc_driver_sqlite._driver_path())
+        with (
+            adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri) as database,
+            adbc_driver_manager.AdbcConnection(database) as connection,
+            adbc_driver_manager.AdbcStatement(connection) as statement,
+        ):
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
+            statement.set_sql_query(sql)
+            stream, _ = statement.execute_query()
+            for batch in nanoarrow.ArrayStream(stream):
+                for part, child in zip(parts, batch.iter_children(), strict=True):
+                    if child.schema.type != nanoarrow.Type.INT64:
+                        raise ValueError(f"a column holds {child.schema.type.name.lower()} where integers belong")
+                    part.append(np.frombuffer(child.buffers[1], dtype=np.int64, count=len(child)).copy())
+        return [np.concatenate(part) if part else np.empty(0, dtype=np.int64) for part in parts]
+
+    def _find_tables(self) -> dict[str, tuple[str, frozenset[str]]]:
+        found: dict[str, tuple[str, frozenset[str]]] = {}
+        names = self._rows.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY length(name) DESC, name")
+        for (name,) in names.fetchall():
+            versioned = _VERSIONED.match(name)
+            quoted = name.replace('"', '""')
+            columns = frozenset(row[1] for row in self._rows.execute(f'PRAGMA table_info("{quoted}")'))
+            found[versioned["base"] if versioned else name] = (quoted, columns)
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError, OverflowError, OSError) as error:
+            raise self._damaged(error) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("adbc_driver_manager", "nanoarrow"):
+                raise self._damaged(error) from None
+            raise
+
+    def _damaged(self, error: Exception) -> InputError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return InputError(
+            "damaged-trace",
+            f"{self._shown} is damaged: {reason}.",
+            "Copy it again, or export the report again: nsys-sync export REPORT.nsys-rep",
+        )

@@ -1,0 +1,544 @@
+"""``open_trace``: an export becomes a ``Trace``. What an export lacks is an empty table and a name in ``missing``."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from nsys_sync.errors import InputError
+from nsys_sync.trace import capture_info, files, stacks
+from nsys_sync.trace.columns import order
+from nsys_sync.trace.database import Database
+from nsys_sync.trace.names import api_kind, bare_name
+from nsys_sync.trace.tables import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    Brackets,
+    Calls,
+    Column,
+    Copies,
+    EventRecords,
+    Marks,
+    NativeFrame,
+    Ops,
+    Ranges,
+    StackFrame,
+    SyncRecords,
+    os_pid,
+    process_of,
+)
+
+#: The newest export schema that was read from real nsys exports.
+TESTED_SCHEMA = (3, 20)
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_OP_TABLES = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
+    "CUPTI_ACTIVITY_KIND_MEMCPY": MEMCPY,
+    "CUPTI_ACTIVITY_KIND_MEMSET": MEMSET,
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": GRAPH,
+}
+_SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+_OPTIONAL = (*_OP_TABLES, _SYNC, "CUDA_CALLCHAINS", "NVTX_EVENTS")
+_SANE = '"end" >= start AND NOT (start = 0 AND "end" = 0)'
+_NO_EVENT = (-1, 0, 0xFFFFFFFF)
+
+PythonFrames = Literal["recorded", "not_exported", "not_recorded"]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """Where and how the trace was made; None = not recorded. Only harmless capture options are read."""
+
+    exporter_version: str | None
+    schema_version: str | None
+    driver: str | None
+    cuda: str | None
+    captured_utc: str | None
+    flags: tuple[str, ...]
+    backtrace: str | None
+    sampling: bool | None
+    graphs: Literal["graph", "node"] | None
+
+
+@dataclass
+class Trace:
+    """An open export: its columns, and stacks and strings on request.
+
+    devices: GPU names by device id. processes: names by global process id. threads: names by global thread id.
+    python_frames: whether Python stacks are in the file. missing: optional tables that the export lacks.
+    warnings: (slug, sentence). at_call, samples: marks with a Python stack.
+    """
+
+    path: Path
+    meta: Meta
+    calls: Calls
+    ops: Ops
+    syncs: SyncRecords
+    events: EventRecords
+    brackets: Brackets
+    at_call: Marks
+    samples: Marks
+    ranges: Ranges
+    devices: dict[int, str]
+    processes: dict[int, str]
+    threads: dict[int, str]
+    capture: capture_info.CaptureInfo | None
+    python_frames: PythonFrames
+    missing: frozenset[str]
+    warnings: list[tuple[str, str]]
+    _db: Database
+    _stacks: dict[object, tuple[StackFrame, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex digest of the file that was named."""
+        return files.sha256(self.path)
+
+    def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
+        """String values by id."""
+        return self._db.strings(ids)
+
+    def python_stacks(self, rows: Column) -> list[tuple[StackFrame, ...]]:
+        """The Python stack of each mark (by ``Marks.row``), innermost first; empty where it has no payload."""
+        return _python_stacks(self._db, rows, self._stacks)
+
+    def native_chains(self, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
+        """Native call chains by id, innermost first."""
+        return _native_chains(self._db, chains)
+
+
+@contextmanager
+def open_trace(path: str | Path) -> Iterator[Trace]:
+    """Open an export (.sqlite or .sqlite.xz) read-only.
+
+    Raises InputError when it is not an Nsight Systems export or is damaged.
+    """
+    path = Path(path)
+    with files.sqlite_file(path) as readable:
+        db = Database(readable, path)
+        try:
+            yield _read(db, path)
+        finally:
+            db.close()
+
+
+def _read(db: Database, path: Path) -> Trace:
+    if not db.has("StringIds", "id", "value") or not db.tables & {"META_DATA_EXPORT", RUNTIME, "PROCESSES"}:
+        raise InputError(
+            "not-a-trace",
+            f"{path} is an SQLite database, but not an Nsight Systems export.",
+            "Give the .sqlite that nsys-sync export writes.",
+        )
+    warnings: list[tuple[str, str]] = []
+    meta = _meta(db, warnings)
+    names = _api_names(db)
+    marks, python_frames = _marks(db)
+    processes = {int(str(k)): str(v) for k, v in _optional(db, "PROCESSES", "globalPid", "name")}
+    return Trace(
+        path=path,
+        meta=meta,
+        calls=_calls(db, names),
+        ops=_ops(db),
+        syncs=_syncs(db),
+        events=_events(db),
+        brackets=_brackets(db, names),
+        at_call=marks[True],
+        samples=marks[False],
+        ranges=_ranges(db),
+        devices={int(str(k)): str(v) for k, v in _optional(db, "TARGET_INFO_GPU", "id", "name")},
+        processes=processes,
+        threads=_threads(db),
+        capture=_capture(db, warnings),
+        python_frames=python_frames,
+        missing=frozenset(name for name in _OPTIONAL if db.table(name) is None),
+        warnings=warnings,
+        _db=db,
+    )
+
+
+def _optional(db: Database, table: str, *columns: str) -> list[tuple[object, ...]]:
+    if not db.has(table, *columns):
+        return []
+    listed = ", ".join(f'"{column}"' for column in columns)
+    filled = " AND ".join(f'"{column}" IS NOT NULL' for column in columns)
+    return db.rows(f"SELECT {listed} FROM {db.table(table)} WHERE {filled}")
+
+
+# --- calls ---------------------------------------------------------------------------------------------------------
+
+
+def _api_names(db: Database) -> dict[int, str]:
+    """Bare API names by string id (every string that begins like a CUDA API)."""
+    table = db.table("StringIds")
+    rows = db.rows(f"SELECT id, value FROM {table} WHERE value GLOB 'cu[A-Zd]*' AND length(value) < 200")
+    return {int(str(key)): bare_name(str(value)) for key, value in rows}
+
+
+def _coded(ids: Column, values: dict[int, str]) -> tuple[Column, tuple[str, ...]]:
+    """Replace string ids by indices into the alphabetical tuple of their values."""
+    used, inverse = np.unique(ids, return_inverse=True)
+    texts = [values.get(int(i), f"string {int(i)}") for i in used]
+    names = tuple(sorted(set(texts)))
+    index = {name: code for code, name in enumerate(names)}
+    return np.array([index[text] for text in texts], dtype=np.int64)[inverse], names
+
+
+def _calls(db: Database, names: dict[int, str]) -> Calls:
+    where = _SANE
+    if db.has(RUNTIME, "eventClass"):
+        where += " AND eventClass IN (0, 1)"
+    start, end, tid, correlation, name_id = db.columns(
+        RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), where
+    )
+    known = names | {int(i): v for i, v in db.strings([i for i in np.unique(name_id) if int(i) not in names]).items()}
+    name, texts = _coded(name_id, known)
+    by = order(start, -end, tid, correlation, name)
+    return Calls(start[by], end[by], tid[by], correlation[by], name[by], texts)
+
+
+def _brackets(db: Database, names: dict[int, str]) -> Brackets:
+    empty = np.empty(0, dtype=np.int64)
+    wanted = {i: n for i, n in names.items() if api_kind(n) not in ("other", "graph_launch", "alloc")}
+    if not db.has(RUNTIME, "eventClass", "nameId") or not wanted:
+        return Brackets(empty, empty, empty, empty, empty, ())
+    listed = ",".join(str(i) for i in sorted(wanted))
+    start, tid, correlation, name_id, chain = db.columns(
+        RUNTIME,
+        ("start", "globalTid", "correlationId", "nameId", "callchainId"),
+        f"eventClass NOT IN (0, 1) AND nameId IN ({listed})",
+    )
+    name, texts = _coded(name_id, wanted)
+    by = order(tid, start, correlation, name)
+    return Brackets(start[by], tid[by], correlation[by], name[by], chain[by], texts)
+
+
+# --- GPU work ------------------------------------------------------------------------------------------------------
+
+
+def _ops(db: Database) -> Ops:
+    parts: list[list[Column]] = []
+    for table, kind in _OP_TABLES.items():
+        columns = db.columns(
+            table,
+            ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId", "shortName"),
+            _SANE,
+        )
+        parts.append([*columns, np.full(len(columns[0]), kind, dtype=np.int64)])
+    bytes_, src, dst = db.columns("CUPTI_ACTIVITY_KIND_MEMCPY", ("bytes", "srcKind", "dstKind"), _SANE)
+    copies_before = len(parts[0][0])
+    start, end, pid, device, context, stream, correlation, name, kind_ = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
+    del parts
+    device = _physical(db, pid, device)
+    by = order(start, end, pid, device, context, stream, correlation, kind_)
+    position = np.empty(len(by), dtype=np.int64)
+    position[by] = np.arange(len(by))
+    op = position[copies_before : copies_before + len(bytes_)]
+    copy_order = np.argsort(op)
+    copies = Copies(op[copy_order], bytes_[copy_order], src[copy_order], dst[copy_order])
+    return Ops(
+        start[by], end[by], pid[by], device[by], context[by], stream[by], correlation[by], kind_[by], name[by], copies
+    )
+
+
+def _physical(db: Database, pid: Column, device: Column) -> Column:
+    """Device ids that mean the same GPU in every process: CUDA ordinals depend on CUDA_VISIBLE_DEVICES."""
+    mapping = {
+        (int(str(p)), int(str(c))): int(str(g)) for g, c, p in _optional(db, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+    }
+    if not mapping or all(cuda == gpu for (_, cuda), gpu in mapping.items()):
+        return device
+    physical = device.copy()
+    for global_pid in np.unique(pid):
+        mine = pid == global_pid
+        for cuda in np.unique(device[mine]):
+            gpu = mapping.get((os_pid(int(global_pid)), int(cuda)))
+            if gpu is not None:
+                physical[mine & (device == cuda)] = gpu
+    return physical
+
+
+def _linked(sync_id: Column, event_id: Column) -> Column:
+    """The id that ties a wait to its record: eventSyncId where the export has it, else none."""
+    return np.where(np.isin(sync_id, _NO_EVENT), -1, sync_id)
+
+
+def _syncs(db: Database) -> SyncRecords:
+    pid, correlation, device, context, stream, event_id, sync_id = db.columns(
+        _SYNC, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventId", "eventSyncId")
+    )
+    device = _physical(db, pid, device)
+    event = _linked(sync_id, event_id)
+    by = order(pid, correlation, device, context, stream, event)
+    return SyncRecords(pid[by], correlation[by], device[by], context[by], stream[by], event[by])
+
+
+def _events(db: Database) -> EventRecords:
+    pid, correlation, device, context, stream, event_id, sync_id = db.columns(
+        _EVENT, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventId", "eventSyncId")
+    )
+    device = _physical(db, pid, device)
+    event = _linked(sync_id, event_id)
+    by = order(pid, event, correlation)
+    return EventRecords(pid[by], correlation[by], device[by], context[by], stream[by], event[by])
+
+
+# --- NVTX: Python stacks, steps, marks -------------------------------------------------------------------------------
+
+_MARK, _PUSH_POP, _START_END, _DOMAIN = 34, 59, 60, 75
+
+
+def _text(db: Database) -> str:
+    """SQL for the text of an NVTX row: explicit, or registered in StringIds."""
+    strings = db.table("StringIds")
+    by_id = f"(SELECT value FROM {strings} s WHERE s.id = textId)" if db.has("NVTX_EVENTS", "textId") else "NULL"
+    return f"coalesce(text, {by_id})" if db.has("NVTX_EVENTS", "text") else by_id
+
+
+def _marks(db: Database) -> tuple[dict[bool, Marks], PythonFrames]:
+    empty = np.empty(0, dtype=np.int64)
+    marks = {True: Marks(empty, empty, empty), False: Marks(empty, empty, empty)}
+    if not db.has("NVTX_EVENTS", "eventType", "domainId", "globalTid"):
+        return marks, "not_recorded"
+    table = db.table("NVTX_EVENTS")
+    domains: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for tid, domain, text in db.rows(f"SELECT globalTid, domainId, {_text(db)} FROM {table} WHERE eventType = {_DOMAIN}"):
+        if text in stacks.PYTHON_DOMAINS and tid is not None and domain is not None:
+            process = int(process_of(np.array([tid], dtype=np.int64))[0])
+            domains[stacks.PYTHON_DOMAINS[str(text)]].append((process, int(str(domain))))
+    payloads = [c for c in ("jsonText", "jsonTextId", "binaryData") if db.has("NVTX_EVENTS", c)]
+    has_payload = " + ".join(f'("{c}" IS NOT NULL)' for c in payloads) or "0"
+    found = filled = 0
+    for at_call, pairs in domains.items():
+        if not pairs:
+            continue
+        listed = ",".join(str(domain) for domain in sorted({domain for _, domain in pairs}))
+        start, tid, domain, row, payload = db.columns(
+            "NVTX_EVENTS",
+            ("start", "globalTid", "domainId", "rowid + 0", f"{has_payload} + 0"),
+            f"eventType = {_MARK} AND domainId IN ({listed}) AND globalTid IS NOT NULL",
+        )
+        process = process_of(tid)
+        keep = np.zeros(len(start), dtype=bool)
+        for pid, domain_id in pairs:
+            keep |= (process == pid) & (domain == domain_id)
+        found += int(keep.sum())
+        filled += int((payload[keep] > 0).sum())
+        start, tid, row = start[keep], tid[keep], row[keep]
+        by = order(tid, start)
+        marks[at_call] = Marks(start[by], tid[by], row[by])
+    return marks, "recorded" if filled else "not_exported" if found else "not_recorded"
+
+
+def _layouts(db: Database) -> dict[int, stacks.Layout]:
+    """Where the fields of a Python stack lie in binary payloads, by schema id."""
+    entries: dict[int, dict[str, tuple[int, int]]] = {}
+    rows = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type") and db.rows(
+        f"SELECT schemaId, name, type, coalesce(offset, 0) FROM {db.table('NVTX_PAYLOAD_SCHEMA_ENTRIES')} WHERE name IS NOT NULL"
+    )
+    for schema, name, kind, offset in rows:
+        entries.setdefault(int(str(schema)), {})[str(name)] = (int(str(offset)), int(str(kind)))
+    sizes = {int(str(i)): int(str(size)) for i, size in _optional(db, "NVTX_PAYLOAD_SCHEMAS", "schemaId", "payloadSize")}
+    layouts: dict[int, stacks.Layout] = {}
+    for schema, fields in entries.items():
+        frame = entries.get(fields["Frames"][1]) if "Frames" in fields else None
+        if frame is None or not {"Function", "File", "Line"} <= frame.keys() or "Frames count" not in fields:
+            continue
+        layouts[schema] = stacks.Layout(
+            count=fields["Frames count"][0],
+            frames=fields["Frames"][0],
+            size=sizes.get(fields["Frames"][1], stacks.Layout().size),
+            function=frame["Function"][0],
+            file=frame["File"][0],
+            line=frame["Line"][0],
+        )
+    return layouts
+
+
+def _python_stacks(
+    db: Database, rows: Column, cache: dict[object, tuple[StackFrame, ...]]
+) -> list[tuple[StackFrame, ...]]:
+    layouts = _layouts(db)
+    table = db.table("NVTX_EVENTS")
+    terms = ["jsonText" if db.has("NVTX_EVENTS", "jsonText") else "NULL"]
+    if db.has("NVTX_EVENTS", "jsonTextId"):
+        terms[0] = f"coalesce({terms[0]}, (SELECT value FROM {db.table('StringIds')} s WHERE s.id = jsonTextId))"
+    terms.append("binaryData" if db.has("NVTX_EVENTS", "binaryData") else "NULL")
+    raw: dict[int, object] = {}
+    decoded: dict[object, list[stacks.RawFrame]] = {}
+    for at in range(0, len(rows), 900):
+        part = [int(row) for row in rows[at : at + 900]]
+        marks = ",".join("?" * len(part))
+        for row, text, data in db.rows(f"SELECT rowid, {', '.join(terms)} FROM {table} WHERE rowid IN ({marks})", part):
+            key = text if text is not None else data
+            raw[int(str(row))] = key
+            if key is None or key in cache or key in decoded:
+                continue
+            frames = stacks.from_json(text) if isinstance(text, str) else None
+            if frames is None and isinstance(data, bytes):
+                frames = stacks.from_binary(data, layouts)
+            decoded[key] = frames or []
+    ids = sorted({i for frames in decoded.values() for function, file, _ in frames for i in (function, file)})
+    texts = {key: html.unescape(value) for key, value in db.strings([i for i in ids if i < 1 << 63]).items()}
+    for key, frames in decoded.items():
+        cache[key] = tuple(StackFrame(texts.get(fn, "?"), texts.get(file, "?"), line) for fn, file, line in frames)
+    return [cache.get(raw.get(int(row)), ()) for row in rows]
+
+
+def _ranges(db: Database) -> Ranges:
+    empty = np.empty(0, dtype=np.int64)
+    if not db.has("NVTX_EVENTS", "eventType", "globalTid", "domainId"):
+        return Ranges(empty, empty, empty, empty, empty, ())
+    own = f"{_text(db)} GLOB '{capture_info.MARK_PREFIX}*'"
+    rows = db.rows(
+        f'SELECT start, coalesce("end", start), globalTid, eventType, {_text(db)} FROM {db.table("NVTX_EVENTS")} '
+        f'WHERE globalTid IS NOT NULL AND ((eventType IN ({_PUSH_POP}, {_START_END}) AND "end" >= start '
+        f"AND (domainId = 0 OR domainId IS NULL OR {own})) OR (eventType = {_MARK} AND {own}))"
+    )
+    if not rows:
+        return Ranges(empty, empty, empty, empty, empty, ())
+    texts = [str(row[4]) if row[4] is not None else "" for row in rows]
+    names = tuple(sorted(set(texts)))
+    index = {name: code for code, name in enumerate(names)}
+    start, end, tid, kind = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(4))
+    name = np.array([index[text] for text in texts], dtype=np.int64)
+    pushed = np.select([kind == _PUSH_POP, kind == _START_END], [1, 0], -1)
+    by = order(start, -end, tid, name, pushed)
+    return Ranges(start[by], end[by], tid[by], name[by], pushed[by], names)
+
+
+def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
+    if not db.has("CUDA_CALLCHAINS", "id", "symbol", "module", "stackDepth") or not len(chains):
+        return {}
+    wanted = np.unique(chains[chains >= 0])
+    if len(wanted) <= 5000:
+        where = f"id IN ({','.join(str(int(i)) for i in wanted)})" if len(wanted) else "0"
+    else:
+        where = f"id BETWEEN {int(wanted[0])} AND {int(wanted[-1])}"
+    chain, depth, symbol, module = db.columns("CUDA_CALLCHAINS", ("id", "stackDepth", "symbol", "module"), where)
+    keep = np.isin(chain, wanted)
+    by = order(chain[keep], depth[keep])
+    chain, symbol, module = (column[keep][by] for column in (chain, symbol, module))
+    texts = db.strings(np.unique(np.concatenate((symbol, module))))
+    bounds = np.flatnonzero(np.diff(chain, prepend=-2, append=-2))
+    return {
+        int(chain[first]): tuple(
+            NativeFrame(texts.get(int(s), "?"), texts.get(int(m), "").rpartition("/")[2])
+            for s, m in zip(symbol[first:stop], module[first:stop], strict=True)
+        )
+        for first, stop in zip(bounds[:-1], bounds[1:], strict=True)
+    }
+
+
+# --- what and how ----------------------------------------------------------------------------------------------------
+
+
+def _pairs(db: Database, table: str, keys: Sequence[str]) -> dict[str, str]:
+    """Values of a name/value table for these names only: the environment is in the same table."""
+    if not db.has(table, "name", "value"):
+        return {}
+    marks = ",".join("?" * len(keys))
+    rows = db.rows(f"SELECT name, value FROM {db.table(table)} WHERE name IN ({marks}) AND value IS NOT NULL", keys)
+    return {str(name): str(value) for name, value in sorted(rows, key=str)}
+
+
+_BACKTRACES = {
+    "SYNCHRONOIZATION": "sync",
+    "MEMORY": "memory",
+    "KERNEL": "kernel",
+    "OTHER": "other",
+}
+_OPTIONS = "PROCESS_0:CUDA_BACKTRACE_OPTIONS:"
+
+
+def _meta(db: Database, warnings: list[tuple[str, str]]) -> Meta:
+    export = _pairs(db, "META_DATA_EXPORT", ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"))
+    system = _pairs(db, "TARGET_INFO_SYSTEM_ENV", ("NvDriverVersion", "CudaDriverVersion"))
+    keys = [f"{_OPTIONS}COLLECT_{name}_BACKTRACES" for name in _BACKTRACES]
+    keys += [f"{_OPTIONS}{name}_BACKTRACES_THRESHOLD_NS" for name in _BACKTRACES]
+    options = _pairs(
+        db,
+        "META_DATA_CAPTURE",
+        (
+            *keys,
+            f"{_OPTIONS}COLLECT_PYTHON_BACKTRACES",
+            "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE",
+            "PYTHON_BACKTRACE_SAMPLING_OPTIONS:COLLECT_SAMPLES",
+        ),
+    )
+    schema = export.get("EXPORT_SCHEMA_VERSION")
+    if schema is None or not re.match(r"\d+\.\d+", schema):
+        warnings.append(("unknown-schema", "The export names no schema version; it is read by the tables it has."))
+    elif tuple(int(part) for part in schema.split(".")[:2]) > TESTED_SCHEMA:
+        tested = ".".join(str(part) for part in TESTED_SCHEMA)
+        warnings.append(
+            ("newer-schema", f"Export schema {schema} is newer than the newest that was tested on real exports ({tested}).")
+        )
+    traced = [
+        f"{short}:{options.get(f'{_OPTIONS}{name}_BACKTRACES_THRESHOLD_NS', '?')}"
+        for name, short in _BACKTRACES.items()
+        if options.get(f"{_OPTIONS}COLLECT_{name}_BACKTRACES") == "true"
+    ]
+    sampling = options.get("PYTHON_BACKTRACE_SAMPLING_OPTIONS:COLLECT_SAMPLES")
+    mode = options.get("PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE", "").lower()
+    flags = []
+    if options.get(f"{_OPTIONS}COLLECT_PYTHON_BACKTRACES") == "true":
+        flags.append("--python-backtrace=cuda")
+    if traced:
+        flags.append(f"--cudabacktrace={','.join(traced)}")
+    if sampling == "true":
+        flags.append("--python-sampling=true")
+    return Meta(
+        exporter_version=export.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=schema,
+        driver=system.get("NvDriverVersion"),
+        cuda=_cuda_version(system.get("CudaDriverVersion")),
+        captured_utc=_captured(db),
+        flags=tuple(flags),
+        backtrace=",".join(traced) or None,
+        sampling=None if not options else sampling == "true",
+        graphs="node" if mode == "node" else "graph" if mode == "graph" else None,
+    )
+
+
+def _cuda_version(number: str | None) -> str | None:
+    if number is None or not number.isdigit():
+        return number
+    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
+
+
+def _captured(db: Database) -> str | None:
+    for (text,) in _optional(db, "TARGET_INFO_SESSION_START_TIME", "utcTime"):
+        return str(text)
+    return None
+
+
+def _threads(db: Database) -> dict[int, str]:
+    pairs = sorted((int(str(t)), int(str(n))) for t, n in _optional(db, "ThreadNames", "globalTid", "nameId"))
+    texts = db.strings(sorted({name for _, name in pairs}))
+    return {tid: texts[name] for tid, name in pairs if name in texts}
+
+
+def _capture(db: Database, warnings: list[tuple[str, str]]) -> capture_info.CaptureInfo | None:
+    text = _pairs(db, capture_info.TABLE, ("capture",)).get("capture")
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=capture_info.CaptureInfo)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        warnings.append(("capture-note", "The launcher's note on the capture is damaged and was left out."))
+        return None

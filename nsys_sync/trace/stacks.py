@@ -1,0 +1,87 @@
+"""Python frames out of NVTX payloads, as JSON text or as binary data.
+
+Both forms list frames innermost first; functions and files are ids in StringIds, whose values are HTML-escaped.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+#: Domains whose marks carry a Python stack; True where the mark stands at a CUDA call, False for periodic samples.
+PYTHON_DOMAINS = {
+    "Python Backtrace on CUDA": True,
+    "Python Backtrace": True,
+    "Python Periodic Sampling": False,
+}
+
+RawFrame = tuple[int, int, int]
+
+
+class _Frame(msgspec.Struct):
+    function: int = msgspec.field(name="Function", default=-1)
+    file: int = msgspec.field(name="File", default=-1)
+    line: int = msgspec.field(name="Line", default=0)
+
+
+class _Payload(msgspec.Struct):
+    frames: list[_Frame] = msgspec.field(name="Frames", default_factory=list)
+
+
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PAYLOAD = msgspec.json.Decoder(_Payload)
+
+
+class Layout(NamedTuple):
+    """Byte offsets of a binary payload: of the frame count and the first frame, the size of a frame and its fields."""
+
+    count: int = 12
+    frames: int = 16
+    size: int = 24
+    function: int = 0
+    file: int = 8
+    line: int = 16
+
+
+def from_json(text: str) -> list[RawFrame] | None:
+    """Frames (function id, file id, line) of a mark's JSON text; None if it is not a Python stack."""
+    try:
+        outer = _DECODER.decode(text)
+        for key, value in outer.items():
+            if key in PYTHON_DOMAINS:
+                return [(f.function, f.file, f.line & 0xFFFFFFFF) for f in _PAYLOAD.decode(value).frames]
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        pass
+    return None
+
+
+def from_binary(data: bytes, layouts: Mapping[int, Layout]) -> list[RawFrame] | None:
+    """Frames of a mark's binary data; None if it is not a Python stack.
+
+    The blob is a count of payloads, then (schema id, size, offset) of each, as 64-bit numbers; layouts are by schema
+    id. Only the low 32 bits of the frame count and of a line are defined.
+    """
+    if len(data) < 8:
+        return None
+    (payloads,) = struct.unpack_from("<Q", data)
+    for at in range(8, min(8 + 24 * payloads, len(data) - 23), 24):
+        schema, size, offset = struct.unpack_from("<QQQ", data, at)
+        layout = layouts.get(schema)
+        if layout is None or offset + size > len(data) or size < layout.frames:
+            continue
+        (count,) = struct.unpack_from("<I", data, offset + layout.count)
+        first = offset + layout.frames
+        if first + count * layout.size > offset + size:
+            return None
+        return [
+            (
+                struct.unpack_from("<Q", data, frame + layout.function)[0],
+                struct.unpack_from("<Q", data, frame + layout.file)[0],
+                struct.unpack_from("<I", data, frame + layout.line)[0],
+            )
+            for frame in range(first, first + count * layout.size, layout.size)
+        ]
+    return None
