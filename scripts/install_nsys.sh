@@ -93,29 +93,42 @@ for half in target-linux-x64 host-linux-x64; do
   mv "$found" "$work/nsys/$half"
 done
 
-# Two libraries that Debian links from the system: the system's own where it has them, else from the same mirror.
-system_library() { /sbin/ldconfig -p | sed -nE "s#^\s*$1 \(.*x86-64\) => (.*)#\1#p" | head -n 1; }
-for pair in libssh-4:libssh.so.4 libpfm4:libpfm.so.4; do
-  package=${pair%%:*} library=${pair##*:}
-  target=$work/nsys/host-linux-x64/$library
-  rm -f "$target"
-  installed=$(system_library "$library")
-  if [[ -n $installed ]]; then
-    ln -s "$installed" "$target"
-  elif [[ -n $release ]]; then
-    download "$package/$release"
-    dpkg-deb --fsys-tarfile "$work"/debs/"$package"_*.deb | tar -x -C "$work/files"
-    cp -L "$(find "$work/files/usr/lib/x86_64-linux-gnu" -name "$library" -print -quit)" "$target"
-  else
-    fail "$library is missing." "Install it: apt-get install $package"
-  fi
+# Libraries that Debian links from the system. Those it has are used; the others come from its own suite and stand beside
+# the programs, which look there first.
+declare -A packages_of=(
+  [libcom_err.so.2]=libcom-err2 [libcrypto.so.3]=libssl3 [libelf.so.1]=libelf1 [libgcc_s.so.1]=libgcc-s1
+  [libgssapi_krb5.so.2]=libgssapi-krb5-2 [libk5crypto.so.3]=libk5crypto3 [libkeyutils.so.1]=libkeyutils1
+  [libkrb5.so.3]=libkrb5-3 [libkrb5support.so.0]=libkrb5support0 [libpfm.so.4]=libpfm4 [libsqlite3.so.0]=libsqlite3-0
+  [libssh.so.4]=libssh-4 [libstdc++.so.6]=libstdc++6 [libz.so.1]=zlib1g [libzstd.so.1]=libzstd1 [libbz2.so.1.0]=libbz2-1.0
+  [liblzma.so.5]=liblzma5
+)
+
+fetch_library() { # LIBRARY FOLDER
+  local package=${packages_of[$1]:-}
+  [[ -n $package ]] || fail "$1 is missing; install the package that holds it."
+  [[ -n $release ]] || fail "$1 is missing." "Install it: apt-get install $package"
+  (download "$package/$release") 2>/dev/null || download "${package}t64/$release"
+  dpkg-deb --fsys-tarfile "$work"/debs/"$package"*.deb | tar -x -C "$work/files"
+  cp -L "$(find "$work/files" -name "$1" -print -quit)" "$2/$1"
+}
+
+find "$work/nsys" -xtype l -delete
+host=$work/nsys/host-linux-x64
+if system=$(/sbin/ldconfig -p | grep -m 1 -o '/.*/libssh\.so\.4$'); then
+  ln -s "$system" "$host/libssh.so"
+else
+  fetch_library libssh.so.4 "$host"
+  ln -s libssh.so.4 "$host/libssh.so"
+fi
+for program in target-linux-x64/{nsys,nsys-launcher} host-linux-x64/{QdstrmImporter,ResolveSymbols,libexporter.so}; do
+  beside=$work/nsys/${program%/*}
+  while missing=$(LD_LIBRARY_PATH=$beside ldd "$work/nsys/$program" | grep -m 1 'not found'); do
+    fetch_library "$(awk '{print $1}' <<<"$missing")" "$beside"
+  done
 done
-ln -sfn libssh.so.4 "$work/nsys/host-linux-x64/libssh.so"
 
 mkdir "$work/nsys/bin"
 ln -s ../target-linux-x64/nsys "$work/nsys/bin/nsys"
 works "$work/nsys" || fail "nsys does not run:" "$("$work/nsys/bin/nsys" --version 2>&1 | head -n 3)"
-missing=$(ldd "$work/nsys/host-linux-x64/QdstrmImporter" | sed -nE 's/^\s*(.*) => not found/\1/p' | tr '\n' ' ')
-[[ -z $missing ]] || fail "The importer lacks ${missing}; install the packages that hold them."
 mv "$work/nsys" "$folder"
 echo "$folder/bin/nsys"
