@@ -192,6 +192,7 @@ class SiteProcess(Plain):
 
     pid: int
     calls: int
+    events: int
     wait_ns: int
     recoverable_ns: int | None
 
