@@ -1,0 +1,157 @@
+"""A comparison in a terminal: whether the change helped, by how much, and at which lines."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nsys_sync.report import compare_words as words
+from nsys_sync.report.terminal import show
+from nsys_sync.report.words import harmless, short_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nsys_sync.compare import Comparison, SiteChange, SiteSide
+    from nsys_sync.noise import Change
+
+#: Sites that are listed unless the caller asks for more.
+SITES_SHOWN = 20
+
+_STATE_STYLE = {"gone": "bold green", "new": "bold red", "changed": "yellow", "same": "dim"}
+_OUTCOME_STYLE = {"faster": "bold green", "slower": "bold red"}
+#: Narrower terminals get one column of totals less and the sites' numbers below their place.
+_WIDE = 110
+
+
+def render(
+    comparison: Comparison,
+    *,
+    width: int | None = None,
+    color: bool | None = None,
+    file: IO[str] | None = None,
+    limit: int | None = SITES_SHOWN,
+) -> None:
+    """Write the comparison for people; the arguments are those of ``text.render``."""
+    show(lambda columns: _page(comparison, columns, limit), width=width, color=color, file=file)
+
+
+def _page(comparison: Comparison, width: int, limit: int | None) -> RenderableType:
+    parts = [_headline(comparison), _sides(comparison), _totals(comparison), _sites(comparison, width, limit)]
+    if comparison.warnings:
+        parts.append(Group(*[Text(f"Note: {harmless(note.text)}") for note in comparison.warnings]))
+    return Group(*[Padding(part, (0, 0, 0 if part is parts[-1] else 1, 0)) for part in parts])
+
+
+def _headline(comparison: Comparison) -> RenderableType:
+    style = _OUTCOME_STYLE.get(comparison.outcome, "bold")
+    lines = [Text(harmless(words.headline(comparison)), style=style)]
+    if comparison.prediction:
+        lines.append(Text(words.prediction(comparison.prediction)))
+    return Group(*lines)
+
+
+def _sides(comparison: Comparison) -> RenderableType:
+    table = _grid()
+    for side in (comparison.before, comparison.after):
+        table.add_row(Text(side.name, style="dim"), Text(harmless(words.side(side)), overflow="fold"))
+    return table
+
+
+def _totals(comparison: Comparison) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("a step" if comparison.basis == "step" else "whole capture", no_wrap=True)
+    table.add_column("before → after", overflow="fold")
+    table.add_column("difference", overflow="fold")
+    table.add_column("", overflow="fold")
+    for change in comparison.quantities:
+        name = words.QUANTITIES[change.name]
+        difference = words.difference(change) if change.delta is not None else ""
+        table.add_row(name, words.arrow(change), difference, Text(words.verdict(change), style=_style(change)))
+    return table
+
+
+def _style(change: Change) -> str:
+    if not change.notable or change.delta is None:
+        return "dim"
+    return "green" if change.delta < 0 else "red"
+
+
+def _sites(comparison: Comparison, width: int, limit: int | None) -> RenderableType:
+    title = Text(harmless(words.sites_line(comparison)), style="bold")
+    if not comparison.sites:
+        return title
+    shown = comparison.sites if limit is None else comparison.sites[:limit]
+    if len(shown) < len(comparison.sites):
+        title.append(f" ({len(shown)} of {len(comparison.sites)} shown)", style="not bold")
+    names = _names(comparison.sites)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    per = "/step" if comparison.basis == "step" else ""
+    if width >= _WIDE:
+        table.add_column(f"wait{per}", no_wrap=True)
+        table.add_column(f"syncs{per}", no_wrap=True)
+    table.add_column("where", overflow="fold", ratio=1)
+    for site in shown:
+        state = Text(site.state, style=_STATE_STYLE[site.state])
+        numbers = [Text(words.arrow(site.wait)), Text(words.arrow(site.events))] if width >= _WIDE else []
+        table.add_row(state, *numbers, _where(site, names, per, narrow=width < _WIDE))
+    return Group(title, table)
+
+
+def _names(sites: Sequence[SiteChange]) -> dict[str, str]:
+    return short_names({side.file for site in sites for side, _ in words.lines(site) if side.file})
+
+
+def _where(site: SiteChange, names: dict[str, str], per: str, *, narrow: bool) -> Text:
+    """Place, old and new where it moved; the line of code; what it is; the numbers where they have no column."""
+    first = site.before or site.after
+    last = site.after or site.before
+    assert first is not None
+    assert last is not None
+    place = _place(first, names)
+    if site.moved:
+        place += f" → {last.line}" if last.file == first.file else f" → {_place(last, names)}"
+    text = Text(place, style="bold", overflow="fold")
+    if last.function:
+        text.append(f"  {harmless(last.function, 60)}", style="not bold")
+    for code, style in _code(first, last):
+        text.append(f"\n{harmless(code, 100)}", style=f"not bold {style}")
+    text.append(f"\n{harmless(site.title, 80)} · {site.class_} · id {site.id}", style="not bold dim")
+    if narrow:
+        numbers = f"wait{per} {words.arrow(site.wait)} · syncs{per} {words.arrow(site.events)}"
+        text.append(f"\n{numbers}", style="not bold")
+    if site.state == "changed":
+        text.append(f"\n{_what_changed(site)}", style="not bold yellow")
+    return text
+
+
+def _place(side: SiteSide, names: dict[str, str]) -> str:
+    if side.file is None:
+        return " + ".join(harmless(api, 60) for api in side.apis) + " (no Python line)"
+    return f"{harmless(names[side.file], 160)}:{side.line}" if side.line else harmless(names[side.file], 160)
+
+
+def _code(first: SiteSide, last: SiteSide) -> list[tuple[str, str]]:
+    """The line of code, or both where it was edited."""
+    if first.source and last.source and first.source != last.source:
+        return [(f"− {first.source}", "red"), (f"+ {last.source}", "green")]
+    code = last.source or first.source
+    return [(code, "green")] if code else []
+
+
+def _what_changed(site: SiteChange) -> str:
+    parts = [f"{name} {words.difference(c)}" for name, c in (("wait", site.wait), ("syncs", site.events)) if c.notable]
+    unknown = "noise_unknown" in {site.wait.verdict, site.events.verdict}
+    return ", ".join(parts) + (", noise unknown" if unknown else "")
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    return table

@@ -1,0 +1,57 @@
+"""Text for people on any terminal: its width, its colours, the characters that it can show."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+_ASCII = str.maketrans(
+    {"·": "-", "–": "-", "−": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<", "✓": "+", "✗": "x"}
+)
+
+
+def show(
+    page: Callable[[int], RenderableType], *, width: int | None = None, color: bool | None = None, file: IO[str] | None
+) -> None:
+    """Write what ``page`` makes for a width in columns.
+
+    width: None for the terminal's (80 in a pipe). color: None for colour only in a terminal that has it. file: standard
+    output if None.
+    """
+    out = sys.stdout if file is None else file
+    measure = Console(file=out, width=width)
+    colored = measure.is_terminal and not measure.no_color if color is None else color
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=max(measure.width, 24),
+        color_system="standard" if colored else None,
+        force_terminal=colored,
+        no_color=not colored,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    console.print(page(console.width))
+    out.write(fit(buffer.getvalue(), getattr(out, "encoding", None) or "utf-8"))
+
+
+def fit(text: str, encoding: str) -> str:
+    """The text without trailing blanks, in characters that the encoding has."""
+    text = "\n".join(line.rstrip() for line in text.split("\n"))
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:
+        return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+    return text
