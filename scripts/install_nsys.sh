@@ -56,7 +56,7 @@ try() {
   apt-get "${own[@]}" "${only[@]}" -qq -o APT::Update::Error-Mode=any update >"$work/apt/log" 2>&1
 }
 
-release=$(. /etc/os-release && [[ $ID == debian ]] && echo "${VERSION_CODENAME:-$suite}" || true)
+release=$(. /etc/os-release; [[ $ID != debian ]] || echo "${VERSION_CODENAME:-$suite}")
 mirror=
 if [[ -n ${DEBIAN_MIRROR:-} ]]; then
   try "${DEBIAN_MIRROR%/}" "$release" || fail "DEBIAN_MIRROR does not give Debian's $suite:" "$(tail -n 3 "$work/apt/log")"

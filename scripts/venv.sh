@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the other scripts: `use_venv EXTRAS` makes .venv beside pyproject.toml, installs the project in it with
 # those extras ("" for none) and puts it first on PATH. Does nothing twice. PYTHON names another interpreter.
 

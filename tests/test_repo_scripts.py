@@ -1,0 +1,137 @@
+"""The scripts that a newcomer runs say what is wrong and what to type."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from scripts import bench, dead_code
+
+SCRIPTS = bench.ROOT / "scripts"
+
+
+def bash(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=bench.ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/test_wheel", "scripts/bench", ".ci/run"])
+def test_scripts_are_executable_bash(script: str) -> None:
+    assert os.access(bench.ROOT / script, os.X_OK)
+    assert bash(f"bash -n {script}").returncode == 0
+
+
+def test_an_old_python_is_named(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.10.12 && exit\nexit 1\n')
+    old.chmod(0o755)
+    bash_path = shutil.which("bash") or "/bin/bash"
+    done = subprocess.run(
+        [bash_path, "-c", ". scripts/venv.sh; find_python"],
+        cwd=bench.ROOT,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "3.11 or newer is needed; python3 here is Python 3.10.12" in done.stderr
+    assert "apt-get install python3.11 python3.11-venv" in done.stderr
+
+
+def test_a_wrong_interpreter_is_refused() -> None:
+    done = bash(". scripts/venv.sh; find_python", PYTHON="/bin/false")
+    assert done.returncode == 1
+    assert "PYTHON=/bin/false is not a Python of at least 3.11" in done.stderr
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    done = bash(f"{SCRIPTS}/install_nsys.sh {tmp_path}")
+    assert done.returncode == 1
+    assert "exists and is no Nsight Systems" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt-get is not here")
+def test_a_mirror_without_the_suite_is_named(tmp_path: Path) -> None:
+    if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
+        pytest.skip("Debian's keyring is not here")
+    done = bash(f"{SCRIPTS}/install_nsys.sh {tmp_path}/nsys", DEBIAN_MIRROR=f"file://{tmp_path}/none")
+    assert done.returncode == 1
+    assert "DEBIAN_MIRROR does not give Debian's trixie" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.needs_nsys
+def test_an_installed_nsys_is_recognised() -> None:
+    nsys = Path(shutil.which("nsys") or "")
+    if "2023.4.4" not in bash(f"{nsys} --version").stdout:
+        pytest.skip("another version of Nsight Systems is on PATH")
+    done = bash(f"{SCRIPTS}/install_nsys.sh {nsys.parent.parent}")
+    assert (done.returncode, done.stdout.strip()) == (0, str(nsys.parent.parent / "bin/nsys"))
+
+
+def test_copies_of_a_trace_follow_each_other(sample: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "three.sqlite"
+    shutil.copy(sample("probe-sync"), path)
+    path.chmod(0o644)
+    before = bench.sizes(path)
+    with closing(sqlite3.connect(path)) as connection:
+        bench.multiply(connection, 3)
+        runtime = "SELECT {} FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass IN (0, 1)"
+        ids = connection.execute(runtime.format("count(*), count(DISTINCT correlationId)")).fetchone()
+        launches = connection.execute(
+            "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+            "USING (correlationId) WHERE r.eventClass IN (0, 1) AND r.start <= k.start"
+        ).fetchone()
+        starts = [row[0] for row in connection.execute(runtime.format("start") + " ORDER BY start")]
+        marks = connection.execute(
+            "SELECT count(*) FROM NVTX_EVENTS n JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (globalTid, start) "
+            "WHERE n.eventType = 34 AND r.eventClass = 67"
+        ).fetchone()
+    after = bench.sizes(path)
+    assert after["CUPTI_ACTIVITY_KIND_KERNEL"] == 3 * before["CUPTI_ACTIVITY_KIND_KERNEL"] == launches[0]
+    assert after["CUPTI_ACTIVITY_KIND_RUNTIME"] == 3 * before["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    assert ids[0] == ids[1]
+    pauses = sum(later - earlier >= bench.PAUSE for earlier, later in pairwise(starts))
+    assert pauses >= 2
+    assert marks[0] % 3 == 0
+    assert marks[0] > 0
+
+
+def test_a_failing_contender_is_not_measured() -> None:
+    with pytest.raises(RuntimeError, match="exits with 3: oh no"):
+        bench.measured(["bash", "-c", "echo oh no >&2; exit 3"])
+
+
+def test_memory_is_the_process_s_own() -> None:
+    # In a small process of its own: a child is charged with what its parent held when it started.
+    code = (
+        "from scripts.bench import measured; "
+        "print(measured(['true'])[1], measured(['python3', '-c', 'x = bytearray(200 << 20)'])[1])"
+    )
+    small, large = map(float, bash(f'python3 -c "{code}"').stdout.split())
+    assert small < 100
+    assert 200 <= large < 300
+
+
+def test_dead_code_is_found_and_fields_are_not(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(
+        "class Row:\n    read_by_name: int\n\n\ndef forgotten() -> None: ...\n\n\nRow()\n"
+    )
+    assert [(name, line) for name, _, line, _ in dead_code.unused(tmp_path)] == [("forgotten", 5)]
