@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
-import math
 import re
 import tomllib
 from dataclasses import dataclass
@@ -350,9 +349,10 @@ def _judge(report: Report, limit: Limit, accepted: _Accepted) -> LimitResult:
             reason=reason,
         )
     sites = [s for s in report.sites if s.id not in accepted.because]
-    shares = {pid: {s.id: _amount(s, limit.quantity, pid) / by for s in sites} for pid, by in _parts(report, limit)}
-    worst = max(shares, key=lambda pid: math.fsum(shares[pid].values()))
-    measured = math.fsum(shares[worst].values())
+    parts = _parts(report, limit)
+    amounts = {pid: {s.id: _amount(s, limit.quantity, pid) for s in sites} for pid in parts}
+    worst = max(parts, key=lambda pid: sum(amounts[pid].values()) / parts[pid])
+    measured = sum(amounts[worst].values()) / parts[worst]
     exceeded = measured > limit.value
     return LimitResult(
         limit=limit,
@@ -361,39 +361,39 @@ def _judge(report: Report, limit: Limit, accepted: _Accepted) -> LimitResult:
         pid=worst,
         measured=round(measured, 6),
         excess=round(measured - limit.value, 6) if exceeded else None,
-        sites=_culprits(shares[worst], measured - limit.value),
+        sites=_culprits(amounts[worst], (measured - limit.value) * parts[worst]),
         reason=None,
     )
 
 
-def _parts(report: Report, limit: Limit) -> list[tuple[int | None, float]]:
-    """What the limit holds for, each with its divisor: every process's steps, or the capture as a whole."""
+def _parts(report: Report, limit: Limit) -> dict[int | None, int]:
+    """What the limit holds for, each with its divisor: every process and its steps, or the capture as a whole."""
     if limit.unit == "share":
-        return [(None, float(sum(d.window_ns for d in report.devices)))]
+        return {None: sum(d.window_ns for d in report.devices)}
     if limit.per == "capture":
-        return [(None, 1.0)]
+        return {None: 1}
     if limit.quantity == "idle_from_syncs":
-        return [(None, float(sum(s.count for s in report.steps)))]
-    return [(s.pid, float(s.count)) for s in report.steps if s.count]
+        return {None: sum(s.count for s in report.steps)}
+    return {s.pid: s.count for s in report.steps if s.count}
 
 
-def _amount(site: Site, quantity: Quantity, pid: int | None) -> float:
+def _amount(site: Site, quantity: Quantity, pid: int | None) -> int:
+    """A site's events, or its wait or the idle time it caused (ns), in one process (pid) or in all."""
     if quantity == "idle_from_syncs":
         return site.idle_ns.sync_wait + site.idle_ns.sync_refill if site.idle_ns else 0
     if pid is None:
         return site.events if quantity == "syncs" else site.wait_ns.total
-    mine = [p for p in site.by_process if p.pid == pid]
-    return sum(p.events if quantity == "syncs" else p.wait_ns for p in mine)
+    return sum(p.events if quantity == "syncs" else p.wait_ns for p in site.by_process if p.pid == pid)
 
 
-def _culprits(shares: dict[str, float], excess: float) -> list[str]:
+def _culprits(amounts: dict[str, int], excess: float) -> list[str]:
     """The fewest sites that together make up the excess, weightiest first."""
     chosen: list[str] = []
-    for site_id, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
+    for site_id, amount in sorted(amounts.items(), key=lambda item: (-item[1], item[0])):
         if excess <= 0:
             break
         chosen.append(site_id)
-        excess -= share
+        excess -= amount
     return chosen
 
 
