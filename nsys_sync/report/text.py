@@ -19,7 +19,7 @@ from nsys_sync.report.words import Places, duration, harmless, percent, scale
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from nsys_sync.analysis.findings import DeviceTime, ProcessName, Report, Site, WhatIf
+    from nsys_sync.analysis.findings import DeviceTime, ProcessName, Report, Site
 
 #: Sites that are listed unless the caller asks for more.
 SITES_SHOWN = 10
@@ -148,7 +148,7 @@ class _Screen:
     def _headline(self) -> RenderableType:
         lines = [Text(harmless(self.report.headline.text), style="bold")]
         if self.report.what_if.all:
-            lines.append(_prediction(self.report.what_if.all))
+            lines.append(Text(words.prediction(self.report.what_if.all)))
         slowdown = self.report.trace.capture.slowdown
         if slowdown:
             before, inside = duration(slowdown.step_ns_before), duration(slowdown.step_ns_inside)
@@ -348,14 +348,6 @@ def _calls(site: Site, *, short: bool) -> str:
 def _command(line: str, indent: str = "  ") -> Text:
     """A command line, never broken: it is there to be copied."""
     return Text(f"{indent}{line}", style="cyan", no_wrap=True, overflow="ignore")
-
-
-def _prediction(what_if: WhatIf) -> Text:
-    low, high, now, bound = what_if.step_ns_low, what_if.step_ns_high, what_if.step_ns_now, what_if.gpu_bound_ns
-    return Text(
-        f"If none of them blocked, a step would take about {words.span(low, high)} instead of {duration(now)} "
-        f"(GPU work alone: {duration(bound)}); confidence {what_if.confidence}."
-    )
 
 
 def _numbers() -> Table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from nsys_sync.analysis.findings import IdleByCause, ProcessName, Report, Site, SiteClass, StackOrigin
+from nsys_sync.analysis.findings import IdleByCause, ProcessName, Report, Site, SiteClass, StackOrigin, WhatIf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -226,6 +226,15 @@ def source_line(site: Site) -> str | None:
         return None
     text = site.source.lines.get(site.line)
     return text.strip() if text and text.strip() else None
+
+
+def prediction(what_if: WhatIf) -> str:
+    """The sentence about all sites together."""
+    return (
+        f"If none of them blocked, a step would take about {span(what_if.step_ns_low, what_if.step_ns_high)} "
+        f"instead of {duration(what_if.step_ns_now)} (GPU work alone: {duration(what_if.gpu_bound_ns)}); "
+        f"confidence {what_if.confidence}."
+    )
 
 
 def process_label(process: ProcessName) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
+import numpy as np
 
 from nsys_sync.analysis import findings as f
+from nsys_sync.analysis.timeline import CallColumns, GapColumns, OpColumns, RangeColumns, Timeline
 
 MS = 1_000_000
 
@@ -186,3 +188,103 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 def reports() -> st.SearchStrategy[f.Report]:
     """Any report, consistent or not."""
     return values_of(f.Report).map(lambda r: msgspec.structs.replace(r, format=f.FORMAT))
+
+
+def make_timeline(
+    steps: int = 10, kernels: int = 20, processes: int = 1, sites: int = 3, names: int = 5, hostile: str = ""
+) -> Timeline:
+    """A loop: each step launches kernels on one stream, copies on another, then blocks once; a gap follows.
+
+    Process p runs on device p. Sites take turns. hostile is added to every name.
+    """
+    step_ns = kernels * 10_000 + 200_000
+    count = steps * processes
+    process = np.repeat(np.arange(processes), steps)
+    begin = np.tile(np.arange(steps) * step_ns, processes) + process * 1_000
+    pid = 41 + process
+    tid = (pid << 24) | (pid + 1000)
+
+    launches = np.arange(kernels) * 4_000
+    launch_start = (begin[:, None] + launches).ravel()
+    sync_start = begin + kernels * 4_000
+    sync_end = begin + kernels * 10_000 + 60_000
+    start = np.concatenate((launch_start, sync_start))
+    end = np.concatenate((launch_start + 3_000, sync_end))
+    order = np.lexsort((-end, start))
+    none = np.full(count * kernels, -1)
+    event = np.arange(count)
+
+    def calls(of_launches: Any, of_syncs: Any) -> Any:
+        return np.concatenate((np.broadcast_to(of_launches, count * kernels), of_syncs))[order].astype(np.int64)
+
+    call_columns = CallColumns(
+        start=start[order].astype(np.int64),
+        end=end[order].astype(np.int64),
+        tid=calls(np.repeat(tid, kernels), tid),
+        pid=calls(np.repeat(pid, kernels), pid),
+        name=calls(0, np.full(count, 1)),
+        category=calls(1, np.full(count, 2)),
+        site=calls(none, event % sites),
+        event=calls(none, event),
+    )
+    row_of = np.empty(len(order), dtype=np.int64)
+    row_of[order] = np.arange(len(order))
+
+    op_start = (begin[:, None] + 20_000 + np.arange(kernels) * 10_000).ravel()
+    op_order = np.lexsort((op_start + 9_000, op_start))
+    op_pid = np.repeat(pid, kernels)
+    copies = np.tile(np.arange(kernels) % 7 == 6, count)
+
+    def ops(values: Any) -> Any:
+        return np.broadcast_to(values, count * kernels)[op_order].astype(np.int64)
+
+    op_columns = OpColumns(
+        start=ops(op_start),
+        end=ops(op_start + 9_000),
+        device=ops(op_pid - 41),
+        context=ops(1),
+        stream=ops(np.where(copies, 14, 7)),
+        pid=ops(op_pid),
+        kind=ops(np.where(copies, 1, 0)),
+        name=ops(np.where(copies, -1, np.tile(np.arange(kernels) % names, count))),
+        call=ops(row_of[: count * kernels]),
+    )
+    op_row = np.empty(len(op_order), dtype=np.int64)
+    op_row[op_order] = np.arange(len(op_order))
+
+    inner = np.flatnonzero(np.arange(count) % steps != steps - 1)
+    gap_start, gap_end = begin[inner] + 20_000 + kernels * 10_000 - 1_000, begin[inner] + step_ns + 20_000
+    length = gap_end - gap_start
+    causes = np.zeros((len(inner), 8), dtype=np.int64)
+    causes[:, 0] = length // 3
+    causes[:, 1] = length // 2
+    causes[:, 3] = length - causes.sum(axis=1)
+    gap_columns = GapColumns(
+        device=process[inner],
+        start=gap_start,
+        end=gap_end,
+        next_op=op_row[(inner + 1) * kernels],
+        site=inner % sites,
+        causes=causes,
+    )
+    range_order = np.argsort(begin, kind="stable")
+    ranges = RangeColumns(
+        start=begin[range_order],
+        end=(begin + step_ns - 5_000)[range_order],
+        tid=tid[range_order],
+        pid=pid[range_order],
+        name=np.zeros(count, dtype=np.int64),
+        step=np.tile(np.arange(steps), processes)[range_order],
+    )
+    return Timeline(
+        calls=call_columns,
+        ops=op_columns,
+        gaps=gap_columns,
+        ranges=ranges,
+        call_names=["cudaLaunchKernel" + hostile, "cudaStreamSynchronize" + hostile],
+        op_names=[f"void at::native::vectorized_elementwise_kernel<{n}>(int, float*){hostile}" for n in range(names)],
+        range_names=["step" + hostile],
+        thread_names={int(t): "python" + hostile for t in np.unique(tid)},
+        start_ns=0,
+        end_ns=int(steps * step_ns + 30_000),
+    )
