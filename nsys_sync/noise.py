@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FALSE_ALARM = 0.05
 
 #: Spreads that the medians must lie apart, by captures of the smaller side; the last holds for more captures too.
-FACTORS = {2: 6.5, 3: 1.6, 4: 0.9, 5: 0.7, 6: 0.6}
+FACTORS = {2: 6.5, 3: 1.4, 4: 0.75, 5: 0.6, 6: 0.5}
 
 Verdict = Literal["lower", "higher", "equal", "within_noise", "noise_unknown", "unmeasured"]
 Unit = Literal["ns", "count"]
