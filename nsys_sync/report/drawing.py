@@ -171,9 +171,8 @@ def _host(timeline: Timeline, pid: int, group: str) -> Iterable[_Items]:
         yield _items("ranges", group, "steps", (), steps, ranges)
     depth = _depth(ranges.start[others], ranges.end[others], ranges.tid[others])
     for level in range(min(RANGE_ROWS, int(depth.max(initial=-1)) + 1)):
-        yield _items(
-            "ranges", group, "NVTX" if level == 0 else f"NVTX, level {level + 1}", (), others[depth == level], ranges
-        )
+        title = "NVTX" if level == 0 else f"NVTX, level {level + 1}"
+        yield _items("ranges", group, title, (), others[depth == level], ranges)
     rows = np.flatnonzero(calls.pid == pid)
     for tids, of_threads in _split(rows, calls.tid[rows], weight=calls.category[rows] > 0):
         title = _thread(timeline, tids)
@@ -313,6 +312,7 @@ def _merge(lane: _Items, timeline: Timeline, resolution: int, detailed: list[tup
 def _bars(lane: _Items, timeline: Timeline, first: Column, count: Column) -> Bars:
     calls, ops, ranges = timeline.calls, timeline.ops, timeline.ranges
     none = np.full(len(lane.rows), -1, dtype=np.int64)
+    columns: tuple[Column, ...]
     if lane.kind == "ranges":
         columns = (np.minimum(ranges.step[lane.rows], 0) + 1, ranges.name[lane.rows], none, none)
     elif lane.kind == "ops":
@@ -397,11 +397,7 @@ def _extent_of_events(timeline: Timeline, blocking: Column, events: Column) -> t
 def _ending_launch(timeline: Timeline, rows: Column) -> dict[str, Column]:
     call = _at(timeline.ops.call, timeline.gaps.next_op[rows])
     calls = timeline.calls
-    return {
-        "launch_start": _at(calls.start, call),
-        "launch_end": _at(calls.end, call),
-        "launch_tid": _at(calls.tid, call),
-    }
+    return {f"launch_{name}": _at(getattr(calls, name), call) for name in ("start", "end", "tid")}
 
 
 def _at(column: Column, index: Column) -> Column:

@@ -471,9 +471,8 @@ class _Page:
         picture = self.picture
         if picture is None or not picture.resolution_ns:
             return None
-        detail = f" Nothing is merged in {words.count(len(picture.detailed), 'stretch')}"[
-            : 0 if not picture.detailed else None
-        ]
+        places = words.count(len(picture.detailed), "stretch", "stretches")
+        detail = f" Nothing is merged in {places} around the longest gaps." if picture.detailed else ""
         return (
             f"{picture.drawn:,} bars stand for {picture.total:,} calls, operations and gaps: those shorter than "
             f"{words.duration(picture.resolution_ns)} are merged with their neighbours.{detail} "

@@ -123,9 +123,9 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """``1 site``, ``1,234 sites``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def per_step(calls: float | None) -> str:
