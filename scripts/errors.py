@@ -56,31 +56,38 @@ def words_of(node: ast.expr) -> str:
             return "…"
 
 
+def given_slug(call: ast.Call, family: set[str]) -> tuple[str, ast.expr | None, list[ast.expr]] | None:
+    """(giver, slug, words) of ``SomeError("slug", …)``, ``Note(slug=…)`` and ``warnings.append(("slug", …))``."""
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    match call:
+        case ast.Call(func=ast.Name(id=name)) if name in family or name == "Note":
+            slug = named.pop("slug", None)
+            positional = call.args if slug is not None else call.args[1:]
+            return name, slug or (call.args[0] if call.args else None), [*positional, *named.values()]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="append"),
+            args=[ast.Tuple(elts=[slug, *words])],
+        ) if name.endswith("warnings"):
+            return "Note", slug, words
+        case _:
+            return None
+
+
 def uses(package: Path) -> list[Use]:
     """Every error raised and every note made below the folder, in order of file and line."""
     trees = {path: ast.parse(path.read_text()) for path in sorted(package.rglob("*.py"))}
     family = error_classes(trees)
     found = []
     for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-                continue
-            named = {keyword.arg: keyword.value for keyword in node.keywords}
-            if node.func.id in family:
-                slug = named.get("slug") or (node.args[0] if node.args else None)
-            elif node.func.id == "Note":
-                slug = named.get("slug")
-            else:
-                continue
-            rest = [*node.args[1:], *(value for name, value in named.items() if name != "slug")]
-            found.append(
-                Use(
-                    giver=node.func.id,
-                    slug=words_of(slug) if isinstance(slug, ast.Constant) else None,
-                    place=f"{path.relative_to(package.parent)}:{node.lineno}",
-                    words=" ".join(words_of(argument) for argument in rest),
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+            if given := given_slug(call, family):
+                giver, slug, words = given
+                literal = isinstance(slug, ast.Constant) and isinstance(slug.value, str)
+                place = f"{path.relative_to(package.parent)}:{call.lineno}"
+                found.append(
+                    Use(giver, words_of(slug) if slug and literal else None, place, " ".join(map(words_of, words)))
                 )
-            )
     return found
 
 

@@ -22,6 +22,8 @@ def f(name, slug):
     raise DeepError(slug="too-deep", message="It is deep.")
     warnings.append(Note(slug="odd", text="Odd."))
     warnings.append(Note(slug=slug, text="Passed on."))
+    self.warnings.append(("newer", f"Version {name}."))
+    names.append(("not", "a note"))
     raise ValueError("not-ours")
 """
 
@@ -32,17 +34,18 @@ def test_page_is_complete() -> None:
 
 def test_finds_errors_of_the_whole_family_and_notes(tmp_path: Path) -> None:
     found = errors.uses(package(tmp_path, SOURCE))
-    assert [use.slug for use in found] == ["no-file", "too-deep", "odd", None]
+    assert [use.slug for use in found] == ["no-file", "too-deep", "odd", None, "newer"]
     assert found[0].words == "… is not there. Name another."
 
 
 def test_names_missing_empty_and_left_over_sections(tmp_path: Path) -> None:
     found = errors.uses(package(tmp_path, SOURCE))
     page = "# Errors\n## no-file\n\nIt is gone.\n\n**What to do.** Look.\n\n## odd\n\n> Odd.\n\n## old\n\nOnce.\n"
-    missing, empty, left = errors.complaints(found, page)
+    missing, empty, noted, left = errors.complaints(found, page)
     assert "“## too-deep” (pkg/module.py:7)" in missing
     assert "errors.py --add" in missing
     assert "“## odd”" in empty
+    assert "“## newer”" in noted
     assert "“old”" in left
 
 
