@@ -198,10 +198,11 @@ def _device(timeline: Timeline, device: int) -> Iterable[_Items]:
     if len(idle):
         yield _items("gaps", group, "idle by cause", (), idle, gaps)
     rows = np.flatnonzero(ops.device == device)
-    keys = np.stack((ops.pid[rows], ops.context[rows], ops.stream[rows]))
-    _, key = np.unique(keys, axis=1, return_inverse=True) if len(rows) else (None, rows)
-    contexts = len(np.unique(keys[:2], axis=1).T)
-    for members, of_streams in _split(rows, key.reshape(-1), weight=np.ones(len(rows), dtype=bool)):
+    of_process, of_context = _codes(ops.pid[rows])[0], _codes(ops.context[rows])[0]
+    context = _codes(of_process << 32 | of_context)[0]
+    key = context << 32 | _codes(ops.stream[rows])[0]
+    contexts = int(context.max(initial=0)) + 1
+    for members, of_streams in _split(rows, key, weight=np.ones(len(rows), dtype=bool)):
         first = of_streams[0]
         title = f"stream {ops.stream[first]}" + (f", context {ops.context[first]}" if contexts > 1 else "")
         if len(members) > 1:
@@ -216,7 +217,7 @@ def _items(kind: LaneKind, group: str, title: str, tids: tuple[int, ...], rows: 
 
 def _split(rows: Column, key: Column, weight: npt.NDArray[np.bool_]) -> Iterable[tuple[tuple[int, ...], Column]]:
     """Rows by key, keys with most weight kept apart, the rest together; keys in ascending order."""
-    keys, index = np.unique(key, return_inverse=True)
+    index, keys = _codes(key)
     weights = np.bincount(index, weights=weight, minlength=len(keys))
     ranked = np.argsort(-weights, kind="stable")
     apart = ranked if len(keys) <= ROWS else ranked[: ROWS - 1]
@@ -225,6 +226,12 @@ def _split(rows: Column, key: Column, weight: npt.NDArray[np.bool_]) -> Iterable
     rest = np.setdiff1d(np.arange(len(keys)), apart)
     if len(rest):
         yield tuple(int(k) for k in keys[rest]), rows[np.isin(index, rest)]
+
+
+def _codes(column: Column) -> tuple[Column, Column]:
+    """Each value's place among the distinct values, and those in ascending order; quick where they are few."""
+    distinct = np.unique(column)
+    return np.searchsorted(distinct, column), distinct
 
 
 def _depth(start: Column, end: Column, tid: Column) -> Column:
@@ -367,16 +374,25 @@ def _gaps(lane: _Items, timeline: Timeline, first: Column, count: Column) -> Gap
 def _causing_events(timeline: Timeline, rows: Column) -> dict[str, Column]:
     """For gaps (rows) with a site: the last event of that site and process that began before the gap's end."""
     calls, gaps, ops = timeline.calls, timeline.gaps, timeline.ops
-    found = np.full(len(rows), -1, dtype=np.int64)
     next_op = gaps.next_op[rows]
     pid = ops.pid[next_op] if len(ops.pid) else np.full(len(rows), -1, dtype=np.int64)
     known = (gaps.site[rows] >= 0) & (next_op >= 0)
-    blocking = np.flatnonzero(calls.category == _BLOCKING)
-    for site, process in np.unique(np.stack((gaps.site[rows], pid))[:, known], axis=1).T:
-        of_site = blocking[(calls.site[blocking] == site) & (calls.pid[blocking] == process)]
-        here = np.flatnonzero(known & (gaps.site[rows] == site) & (pid == process))
-        last = np.searchsorted(calls.start[of_site], gaps.end[rows[here]], side="left") - 1
-        found[here[last >= 0]] = of_site[last[last >= 0]]
+    blocking = np.flatnonzero((calls.category == _BLOCKING) & (calls.site >= 0))
+    # One number a call, ordered by site, process, start: a search among them finds the last call before a gap's end.
+    distinct = np.unique(np.concatenate((calls.pid[blocking], pid)))
+    span = timeline.end_ns - timeline.start_ns + 2
+
+    def number(site: Column, process: Column, time: Column) -> Column:
+        group = site * len(distinct) + np.searchsorted(distinct, process)
+        return group * span + np.clip(time - timeline.start_ns, 0, span - 1)
+
+    numbers = number(calls.site[blocking], calls.pid[blocking], calls.start[blocking])
+    order = np.argsort(numbers, kind="stable")
+    wanted = number(gaps.site[rows], pid, gaps.end[rows])
+    place = np.searchsorted(numbers[order], wanted, side="left") - 1
+    last = _at(blocking[order], np.where(known, place, -1))
+    same = (_at(calls.site, last) == gaps.site[rows]) & (_at(calls.pid, last) == pid)
+    found = np.where(known & same, last, -1)
     event = _at(calls.event, found)
     start, end = _extent_of_events(timeline, blocking, event)
     return {"event": event, "caused_start": start, "caused_end": end, "caused_tid": _at(calls.tid, found)}

@@ -297,6 +297,7 @@ function timelineFigure(openSite) {
       waiting = false;
       const {data: bars, layout: place} = figure();
       Plotly.react(frame, bars, place, {displayModeBar: false, scrollZoom: false, doubleClick: false, showTips: false});
+      if (!document.documentElement.dataset.drawn) document.documentElement.dataset.drawn = String(Math.round(performance.now()));
       const [from, to] = state.view;
       document.getElementById("view").textContent = `${duration(from)} to ${duration(to)}, ${duration(to - from)} in view`;
     });
