@@ -86,9 +86,9 @@ class AllowEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return site.id == self.site
         assert self.file is not None
         assert self.function is not None
-        return _glob(self.file).search(site.file or "") is not None and fnmatch.fnmatchcase(
-            site.function or "", self.function
-        )
+        if site.file is None or _glob(self.file).search(site.file) is None:
+            return False
+        return fnmatch.fnmatchcase(site.function or "", self.function)
 
 
 class _AllowTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -359,8 +359,8 @@ def _judge(report: Report, limit: Limit, accepted: _Accepted) -> LimitResult:
         status="exceeded" if exceeded else "held",
         capture=report.trace.file,
         pid=worst,
-        measured=round(measured, 6),
-        excess=round(measured - limit.value, 6) if exceeded else None,
+        measured=round(measured, 9),
+        excess=round(measured - limit.value, 9) if exceeded else None,
         sites=_culprits(amounts[worst], (measured - limit.value) * parts[worst]),
         reason=None,
     )
