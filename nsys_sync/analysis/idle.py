@@ -1,0 +1,415 @@
+"""Device time, and the blame for every idle nanosecond.
+
+A gap is ended by an operation whose launching call tells which thread had been late. What that thread did during the
+gap is the gap's cause: it was inside a blocking call, it was catching up after one, it was allocating, or it was just
+slow. How much of a gap may be charged to a sync event is limited by the event's credit, the time that it really
+waited; credit is spent once, in time order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_sync.analysis import intervals
+from nsys_sync.analysis.calls import COPY, Activity, Blocking, Events, Mask
+from nsys_sync.analysis.timeline import CAUSES
+from nsys_sync.trace.columns import distinct, expand, order
+from nsys_sync.trace.tables import KERNEL, MEMCPY, Column
+
+WAIT, REFILL, OVERHEAD, HOST, ON_DEVICE, ALLOC, TAIL, UNKNOWN = range(len(CAUSES))
+
+
+@dataclass(frozen=True)
+class DeviceBusy:
+    """One device's time in ns; busy is split into compute and copy-only, copy-only into blocking copies and others.
+
+    gap_start, gap_end: the idle intervals; next_op: the op that ends each (-1: the window's end does).
+    withheld: why idle is not known, None where it is.
+    """
+
+    device: int
+    low: int
+    high: int
+    busy: int
+    compute: int
+    blocking_copy: int
+    async_copy: int
+    gap_start: Column
+    gap_end: Column
+    next_op: Column
+    withheld: str | None
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The idle intervals of all measured devices, sorted by (device, start).
+
+    call: row in calls of the call that launched next_op (-1 = none); causes: shape (gaps, 8) by timeline.CAUSES, each
+    row adds up to the gap; event: the sync event with the largest share of wait and refill (-1 = none).
+    """
+
+    device: Column
+    start: Column
+    end: Column
+    next_op: Column
+    call: Column
+    causes: Column
+    event: Column
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What each sync event caused, in ns.
+
+    idle: shape (events, devices, 3): sync_wait, sync_refill, sync_overhead, by position in ``devices``.
+    copy_in_call: time its own copy was all that its device did, inside the copy call. recoverable: by event.
+    recoverable_all: if no event blocked.
+    """
+
+    devices: list[DeviceBusy]
+    gaps: Gaps
+    idle: Column
+    copy_in_call: Column
+    recoverable: Column
+    recoverable_all: int
+
+
+def blame(activity: Activity, blocking: Blocking, events: Events) -> Blame:
+    """Charge every gap of every device to its causes (docs/model.md has the definitions)."""
+    compute = _compute_covers(activity)
+    devices = _device_times(activity, blocking, compute)
+    copy_in_call = _copy_in_call(activity, blocking, events, compute)
+    credit = np.maximum(events.wait - copy_in_call, 0)
+    gaps = _collect(activity, devices)
+    demands = _Demands.of(activity, blocking, events, gaps)
+    granted = demands.granted(credit)
+    causes = demands.causes(granted)
+    idle = demands.by_event(gaps, granted, len(events), [d.device for d in devices])
+    measured = idle.sum(axis=1)
+    recoverable = np.minimum(events.wait, measured[:, WAIT] + measured[:, REFILL] + copy_in_call)
+    charged = Gaps(
+        gaps.device, gaps.start, gaps.end, gaps.next_op, gaps.call, causes, demands.main_event(len(gaps.start), granted)
+    )
+    together = int(copy_in_call.clip(max=events.wait).sum()) + demands.together(events, credit)
+    return Blame(devices, charged, idle, copy_in_call, recoverable, together)
+
+
+# --- busy, idle ------------------------------------------------------------------------------------------------------
+
+Cover = tuple[Column, Column]
+
+
+def _compute_covers(activity: Activity) -> dict[int, Cover]:
+    """By device the time in which it computes (anything but copies)."""
+    ops = activity.ops
+    covers = {}
+    for device in distinct(ops.device):
+        rows = np.flatnonzero((ops.device == device) & (ops.kind != MEMCPY))
+        covers[int(device)] = intervals.union(ops.start[rows], ops.end[rows])
+    return covers
+
+
+def _device_times(activity: Activity, blocking: Blocking, compute: dict[int, Cover]) -> list[DeviceBusy]:
+    ops, calls = activity.ops, activity.calls
+    work = activity.launches | activity.is_api("alloc", "graph_launch")
+    work[blocking.row] = True
+    blocks = np.zeros(len(calls) + 1, dtype=bool)
+    blocks[blocking.row[blocking.kind == COPY]] = True
+    lost = _lost_graphs(activity)
+    result = []
+    for device, cover in compute.items():
+        rows = np.flatnonzero((ops.device == device) & (ops.end > ops.start))
+        if not len(rows):
+            continue
+        processes = distinct(ops.pid[rows])
+        near = np.flatnonzero(work & np.isin(activity.pid, processes))
+        low = min(int(ops.start[rows[0]]), int(calls.start[near].min()) if len(near) else int(ops.start[rows[0]]))
+        high = max(int(ops.end[rows].max()), int(calls.end[near].max()) if len(near) else low)
+        start, end = intervals.union(ops.start[rows], ops.end[rows])
+        busy = intervals.total(start, end)
+        computing = intervals.total(*cover)
+        copies = rows[(ops.kind[rows] != MEMCPY) | blocks[activity.launch[rows]]]
+        blocking_copy = intervals.total(*intervals.union(ops.start[copies], ops.end[copies])) - computing
+        gap_start, gap_end = intervals.gaps(start, end, low, high)
+        at = np.searchsorted(ops.start[rows], gap_end, side="left")
+        next_op = np.where(at < len(rows), rows[np.minimum(at, len(rows) - 1)], -1)
+        missing = sum(lost.get(int(p), 0) for p in processes)
+        reason = (
+            f"{missing} CUDA graph launches have no recorded work; profile again with --cuda-graph-trace=node, "
+            "or with a newer nsys"
+            if missing
+            else None
+        )
+        result.append(
+            DeviceBusy(
+                device,
+                low,
+                high,
+                busy,
+                computing,
+                blocking_copy,
+                busy - computing - blocking_copy,
+                gap_start,
+                gap_end,
+                next_op,
+                reason,
+            )
+        )
+    return result
+
+
+def _lost_graphs(activity: Activity) -> dict[int, int]:
+    """By process the number of graph launches without any operation in the trace."""
+    lost = activity.is_api("graph_launch") & ~activity.launches
+    processes, counts = np.unique(activity.pid[lost], return_counts=True)
+    return {int(p): int(n) for p, n in zip(processes, counts, strict=True)}
+
+
+def _copy_in_call(activity: Activity, blocking: Blocking, events: Events, compute: dict[int, Cover]) -> Column:
+    """By event the time that its own copy was all its device did, inside the copy call."""
+    ops, calls = activity.ops, activity.calls
+    event_of = np.full(len(calls) + 1, -1, dtype=np.int64)
+    copy = np.flatnonzero(events.copy >= 0)
+    event_of[blocking.row[events.copy[copy]]] = copy
+    own = np.flatnonzero((ops.kind == MEMCPY) & (event_of[activity.launch] >= 0))
+    call = activity.launch[own]
+    low = np.maximum(ops.start[own], calls.start[call])
+    high = np.maximum(np.minimum(ops.end[own], calls.end[call]), low)
+    alone = high - low
+    for device, cover in compute.items():
+        mine = ops.device[own] == device
+        alone[mine] -= intervals.measure(*cover, low[mine], high[mine])
+    result = np.zeros(len(events), dtype=np.int64)
+    np.add.at(result, event_of[call], alone)
+    return result
+
+
+# --- blame -----------------------------------------------------------------------------------------------------------
+
+
+def _collect(activity: Activity, devices: list[DeviceBusy]) -> Gaps:
+    measured = [d for d in devices if d.withheld is None]
+    empty = np.empty(0, dtype=np.int64)
+    device = np.concatenate([np.full(len(d.gap_start), d.device, dtype=np.int64) for d in measured] or [empty])
+    start = np.concatenate([d.gap_start for d in measured] or [empty])
+    end = np.concatenate([d.gap_end for d in measured] or [empty])
+    next_op = np.concatenate([d.next_op for d in measured] or [empty])
+    call = np.where(next_op >= 0, activity.launch[next_op], -1) if len(activity.ops) else next_op
+    return Gaps(device, start, end, next_op, call, np.empty((0, len(CAUSES)), dtype=np.int64), empty)
+
+
+@dataclass(frozen=True)
+class _Demands:
+    """Claims of gaps on the credit of sync events, and the parts of gaps that need no credit.
+
+    gap, event, size, kind (WAIT or REFILL), when (ns): one row a claim, sorted by event, then in the order in which
+    credit is spent. late: claims on credit that was dropped before. plain: shape (gaps, 8), host counts as if no
+    refill was granted.
+    """
+
+    gap: Column
+    event: Column
+    size: Column
+    kind: Column
+    when: Column
+    late: Mask
+    plain: Column
+
+    @classmethod
+    def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps) -> _Demands:
+        """Read each gap as docs/model.md does: waiting, overhead, allocation, host, device, tail, unknown."""
+        calls = activity.calls
+        plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
+        length = gaps.end - gaps.start
+        plain[:, TAIL] = np.where(gaps.next_op < 0, length, 0)
+        plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & (gaps.call < 0), length, 0)
+
+        known = np.flatnonzero(gaps.call >= 0)
+        launch = gaps.call[known]
+        g0, g1 = gaps.start[known], gaps.end[known]
+        a, b = np.clip(calls.start[launch], g0, g1), np.clip(calls.end[launch], g0, g1)
+        plain[known, ON_DEVICE] = g1 - b
+
+        event_of_call = np.full(len(calls) + 1, -1, dtype=np.int64)
+        event_of_call[blocking.row] = blocking.event
+        by_copy = np.zeros(len(calls) + 1, dtype=bool)
+        by_copy[blocking.row[blocking.kind == COPY]] = True
+        copying = by_copy[launch]
+
+        piece_gap, piece_call, low, high = _pieces(activity, blocking, launch, g0, a)
+        piece_event = event_of_call[piece_call]
+        waiting = piece_event >= 0
+        np.add.at(plain[:, ALLOC], known[piece_gap[~waiting]], (high - low)[~waiting])
+
+        recent, dropped = _recent_event(activity, events, launch)
+        since = np.where(recent >= 0, np.maximum(events.start[recent], g0), b) if len(events) else b
+        in_pieces = np.zeros(len(known), dtype=np.int64)
+        np.add.at(in_pieces, piece_gap, high - low)
+        after = np.zeros(len(known), dtype=np.int64)
+        np.add.at(after, piece_gap, np.maximum(high - np.maximum(low, since[piece_gap]), 0))
+        own_copy = np.where(copying, b - a, 0)
+        plain[known, HOST] = b - g0 - in_pieces - own_copy
+        refill = np.maximum(b - since - after - own_copy, 0)
+
+        rows = np.flatnonzero(copying & (b > a))
+        refilled = np.flatnonzero((refill > 0) & (recent >= 0))
+        sizes = ((high - low)[waiting], own_copy[rows], refill[refilled])
+        gap = np.concatenate((known[piece_gap[waiting]], known[rows], known[refilled]))
+        event = np.concatenate((piece_event[waiting], event_of_call[launch[rows]], recent[refilled]))
+        when = np.concatenate((low[waiting], a[rows], b[refilled]))
+        kind = np.repeat([WAIT, WAIT, REFILL], [len(size) for size in sizes])
+        late = np.concatenate((np.zeros(len(sizes[0]) + len(sizes[1]), dtype=bool), dropped[refilled]))
+        size = np.concatenate(sizes)
+        by = order(event, gaps.start[gap], gaps.device[gap], kind, when)
+        return cls(gap[by], event[by], size[by], kind[by], when[by], late[by], plain)
+
+    def granted(self, credit: Column) -> Column:
+        """What each claim gets: an event's credit is spent by its claims one after the other."""
+        size = np.where(self.late, 0, self.size)
+        spent = np.cumsum(size)
+        first = np.searchsorted(self.event, self.event, side="left")
+        before = np.concatenate(([0], spent))[first] if len(spent) else spent
+        limit = credit[self.event] if len(spent) else spent
+        return np.minimum(spent - before, limit) - np.minimum(spent - size - before, limit)
+
+    def causes(self, granted: Column) -> Column:
+        """Shape (gaps, 8): what the claims got, and the rest of each gap by its plain cause. Spends ``plain``."""
+        result = self.plain
+        waits, refills = self.kind == WAIT, self.kind == REFILL
+        np.add.at(result[:, WAIT], self.gap[waits], granted[waits])
+        np.add.at(result[:, OVERHEAD], self.gap[waits], (self.size - granted)[waits])
+        np.add.at(result[:, REFILL], self.gap[refills], granted[refills])
+        np.subtract.at(result[:, HOST], self.gap[refills], granted[refills])
+        return result
+
+    def by_event(self, gaps: Gaps, granted: Column, events: int, devices: list[int]) -> Column:
+        """Shape (events, devices, 3): sync_wait, sync_refill, sync_overhead."""
+        result = np.zeros((events, len(devices), 3), dtype=np.int64)
+        position = np.searchsorted(devices, gaps.device[self.gap]) if len(devices) else self.gap
+        np.add.at(result, (self.event, position, self.kind), granted)
+        waits = self.kind == WAIT
+        np.add.at(result, (self.event[waits], position[waits], OVERHEAD), (self.size - granted)[waits])
+        return result
+
+    def main_event(self, gaps: int, granted: Column) -> Column:
+        """For each gap the event with the largest granted claims, -1 = none."""
+        result = np.full(gaps, -1, dtype=np.int64)
+        paid = np.flatnonzero(granted > 0)
+        by = paid[order(self.gap[paid], granted[paid])]
+        result[self.gap[by]] = self.event[by]
+        return result
+
+    def together(self, events: Events, credit: Column) -> int:
+        """Idle (ns) that the claims would get if the credit of a process's earlier events was kept.
+
+        Waiting draws on its own event, catching up on whatever the process has left: a stock that events fill and
+        refills empty, whose lowest debt is what stays unmet.
+        """
+        waits = self.kind == WAIT
+        waited = np.zeros(len(events), dtype=np.int64)
+        np.add.at(waited, self.event[waits], self.size[waits])
+        waited = np.minimum(waited, credit)
+        total = int(waited.sum())
+        for process in distinct(events.pid):
+            refills = np.flatnonzero(~waits & (events.pid[self.event] == process))
+            own = np.flatnonzero(events.pid == process)
+            when = np.concatenate((events.start[own], self.when[refills]))
+            change = np.concatenate(((credit - waited)[own], -self.size[refills]))
+            by = np.lexsort((np.repeat([0, 1], [len(own), len(refills)]), when))
+            stock = np.cumsum(change[by])
+            unmet = -min(int(stock.min(initial=0)), 0)
+            total += int(self.size[refills].sum()) - unmet
+        return total
+
+
+def _pieces(
+    activity: Activity, blocking: Blocking, launch: Column, low: Column, high: Column
+) -> tuple[Column, Column, Column, Column]:
+    """The parts of each [low, high) that lie in a blocking or allocating call which held up the launch.
+
+    Calls of the launching thread count, and calls of another thread of the process that lie wholly inside the silence
+    of the launching thread before the launch. Returns (row of the interval, call, start, end), sorted by interval and
+    start; where calls of several threads overlap, the one begun first has the common part.
+    """
+    calls = activity.calls
+    holding = activity.is_api("alloc")
+    holding[blocking.row] = True
+    held = np.flatnonzero(holding)
+    silence = _silence(activity, launch)
+    found: list[tuple[Column, Column]] = []
+    open_ = np.flatnonzero(high > low)
+    thread, process = calls.tid[launch[open_]], activity.pid[launch[open_]]
+    for tid in distinct(calls.tid[held]):
+        theirs = held[calls.tid[held] == tid]
+        start, end = calls.start[theirs], calls.end[theirs]
+        own = open_[thread == tid]
+        first, stop = np.searchsorted(end, low[own], side="right"), np.searchsorted(start, high[own], side="left")
+        row, at = expand(first, stop)
+        found.append((own[row], theirs[at]))
+        other = open_[(thread != tid) & (process == activity.pid[theirs[0]])]
+        first = np.maximum(
+            np.searchsorted(start, silence[other], side="left"), np.searchsorted(end, low[other], side="right")
+        )
+        stop = np.minimum(
+            np.searchsorted(end, calls.start[launch[other]], side="right"),
+            np.searchsorted(start, high[other], side="left"),
+        )
+        row, at = expand(first, stop)
+        found.append((other[row], theirs[at]))
+    row = np.concatenate([r for r, _ in found] or [open_[:0]])
+    call = np.concatenate([c for _, c in found] or [open_[:0]])
+    by = order(row, calls.start[call], call)
+    row, call = row[by], call[by]
+    start, end = np.maximum(calls.start[call], low[row]), np.minimum(calls.end[call], high[row])
+    # Overlaps of several threads: within one interval what an earlier call has covered is no longer free.
+    start = _free_start(row, start, end)
+    real = end > start
+    return row[real], call[real], start[real], end[real]
+
+
+def _free_start(row: Column, start: Column, end: Column) -> Column:
+    """Move each start behind what earlier pieces of the same row have covered (rows with an overlap are few)."""
+    free = start.copy()
+    for crowded in distinct(row[1:][(row[1:] == row[:-1]) & (start[1:] < end[:-1])]):
+        first, stop = np.searchsorted(row, [crowded, crowded + 1])
+        reach = np.maximum.accumulate(end[first:stop])
+        free[first + 1 : stop] = np.maximum(start[first + 1 : stop], reach[:-1])
+    return free
+
+
+def _silence(activity: Activity, launch: Column) -> Column:
+    """End of the call before each launch on its thread; before everything where there is none."""
+    before = activity.before[launch]
+    return np.where(before >= 0, activity.calls.end[before], np.iinfo(np.int64).min // 4) if len(before) else before
+
+
+def _recent_event(activity: Activity, events: Events, launch: Column) -> tuple[Column, Mask]:
+    """The last event begun before each launch on its thread, or on the thread that handed over to it; and whether it
+    has no credit for this launch: its thread had begun another, or the event is only the last of the process."""
+    calls = activity.calls
+    when, thread, process = calls.start[launch], calls.tid[launch], activity.pid[launch]
+    silence = _silence(activity, launch)
+    recent = np.full(len(launch), -1, dtype=np.int64)
+    begun = np.full(len(launch), np.iinfo(np.int64).min // 4)
+    dropped = np.zeros(len(launch), dtype=bool)
+    for tid in distinct(events.tid):
+        theirs = np.flatnonzero(events.tid == tid)
+        start, end = events.start[theirs], events.end[theirs]
+        latest = np.searchsorted(start, when, side="left") - 1
+        inside = np.minimum(latest, np.searchsorted(end, when, side="right") - 1)
+        candidate = np.where(thread == tid, latest, inside)
+        at = np.maximum(candidate, 0)
+        handed = (process == events.pid[theirs[0]]) & (start[at] >= silence)
+        better = (candidate >= 0) & ((thread == tid) | handed) & (start[at] > begun)
+        recent[better] = theirs[at[better]]
+        begun[better] = start[at[better]]
+        dropped[better] = (candidate < latest)[better]
+    for pid in distinct(events.pid):
+        theirs = np.flatnonzero(events.pid == pid)
+        lone = np.flatnonzero((recent < 0) & (process == pid))
+        latest = np.searchsorted(events.start[theirs], when[lone], side="left") - 1
+        recent[lone[latest >= 0]] = theirs[latest[latest >= 0]]
+        dropped[lone] = True
+    return recent, dropped
