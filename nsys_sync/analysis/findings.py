@@ -342,7 +342,9 @@ class Report(Plain):
             head = msgspec.json.decode(data, type=_Head)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
             raise InputError(
-                "not-a-report", f"{name} is not a report saved by nsys-sync.", "Make one: nsys-sync report TRACE --json PATH"
+                "not-a-report",
+                f"{name} is not a report saved by nsys-sync.",
+                "Make one: nsys-sync report TRACE --json PATH",
             ) from None
         if head.format != FORMAT:
             raise InputError(
@@ -353,7 +355,9 @@ class Report(Plain):
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise InputError("not-a-report", f"{name} is a damaged report: {error}.", "Make it again from its trace.") from None
+            raise InputError(
+                "not-a-report", f"{name} is a damaged report: {error}.", "Make it again from its trace."
+            ) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Report:
@@ -368,28 +372,32 @@ class Report(Plain):
         """One row a site, for people: times in ns, nested values flattened. pandas is imported here."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                {
-                    "id": s.id,
-                    "file": s.file,
-                    "line": s.line,
-                    "function": s.function,
-                    "rule": s.rule,
-                    "class": s.class_,
-                    "calls": s.calls,
-                    "events": s.events,
-                    "calls_per_step": s.calls_per_step,
-                    "wait_ns": s.wait_ns.total,
-                    "wait_median_ns": s.wait_ns.median,
-                    "wait_max_ns": s.wait_ns.max,
-                    "recoverable_ns": s.recoverable_ns,
-                    "bytes": s.bytes,
-                    "stack_origin": s.stack_origin,
-                }
-                for s in self.sites
-            ]
-        ).astype({"line": "Int64", "recoverable_ns": "Int64"}) if self.sites else pd.DataFrame()
+        return (
+            pd.DataFrame(
+                [
+                    {
+                        "id": s.id,
+                        "file": s.file,
+                        "line": s.line,
+                        "function": s.function,
+                        "rule": s.rule,
+                        "class": s.class_,
+                        "calls": s.calls,
+                        "events": s.events,
+                        "calls_per_step": s.calls_per_step,
+                        "wait_ns": s.wait_ns.total,
+                        "wait_median_ns": s.wait_ns.median,
+                        "wait_max_ns": s.wait_ns.max,
+                        "recoverable_ns": s.recoverable_ns,
+                        "bytes": s.bytes,
+                        "stack_origin": s.stack_origin,
+                    }
+                    for s in self.sites
+                ]
+            ).astype({"line": "Int64", "recoverable_ns": "Int64"})
+            if self.sites
+            else pd.DataFrame()
+        )
 
     def _repr_html_(self) -> str:
         """The table of sites, for notebooks."""

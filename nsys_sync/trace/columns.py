@@ -25,6 +25,14 @@ def order(*keys: Column) -> Column:
     return perm
 
 
+def distinct(values: Column) -> Column:
+    """The different values in ascending order (by sorting: columns come nearly sorted, hashing them is slower)."""
+    if not len(values):
+        return values
+    ordered = np.sort(values, kind="stable")
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
 def lookup(table: Column, keys: Column) -> Column:
     """For each key the first row of ``table`` that equals it, -1 where there is none."""
     if not len(table) or not len(keys):
@@ -41,17 +49,18 @@ def pack(*parts: tuple[Column, Column]) -> tuple[Column, Column]:
     left = np.zeros(len(parts[0][0]), dtype=np.int64)
     right = np.zeros(len(parts[0][1]), dtype=np.int64)
     for a, b in parts:
-        codes = np.unique(np.concatenate((a, b)))
-        if len(codes) == 0:
+        filled = [column for column in (a, b) if len(column)]
+        if not filled:
             continue
-        low, high = int(codes[0]), int(codes[-1])
+        low, high = min(int(c.min()) for c in filled), max(int(c.max()) for c in filled)
         if high - low < 1 << 32:
             a_code, b_code, size = a - low, b - low, high - low + 1
         else:
+            codes = distinct(np.concatenate((a, b)))
             a_code, b_code, size = np.searchsorted(codes, a), np.searchsorted(codes, b), len(codes)
         used = int(max(left.max(initial=0), right.max(initial=0))) + 1
         if used * size >= 1 << 62:
-            dense = np.unique(np.concatenate((left, right)))
+            dense = distinct(np.concatenate((left, right)))
             left, right = np.searchsorted(dense, left), np.searchsorted(dense, right)
         left, right = left * size + a_code, right * size + b_code
     return left, right

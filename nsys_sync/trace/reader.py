@@ -16,7 +16,7 @@ import numpy as np
 
 from nsys_sync.errors import InputError
 from nsys_sync.trace import capture_info, files, stacks
-from nsys_sync.trace.columns import order
+from nsys_sync.trace.columns import distinct, order
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.names import api_kind, bare_name
 from nsys_sync.trace.tables import (
@@ -189,7 +189,8 @@ def _api_names(db: Database) -> dict[int, str]:
 
 def _coded(ids: Column, values: dict[int, str]) -> tuple[Column, tuple[str, ...]]:
     """Replace string ids by indices into the alphabetical tuple of their values."""
-    used, inverse = np.unique(ids, return_inverse=True)
+    used = distinct(ids)
+    inverse = np.searchsorted(used, ids)
     texts = [values.get(int(i), f"string {int(i)}") for i in used]
     names = tuple(sorted(set(texts)))
     index = {name: code for code, name in enumerate(names)}
@@ -203,7 +204,7 @@ def _calls(db: Database, names: dict[int, str]) -> Calls:
     start, end, tid, correlation, name_id = db.columns(
         RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), where
     )
-    known = names | {int(i): v for i, v in db.strings([i for i in np.unique(name_id) if int(i) not in names]).items()}
+    known = names | {int(i): v for i, v in db.strings([i for i in distinct(name_id) if int(i) not in names]).items()}
     name, texts = _coded(name_id, known)
     by = order(start, -end, tid, correlation, name)
     return Calls(start[by], end[by], tid[by], correlation[by], name[by], texts)
@@ -263,9 +264,9 @@ def _physical(db: Database, pid: Column, device: Column) -> Column:
     if not mapping or all(cuda == gpu for (_, cuda), gpu in mapping.items()):
         return device
     physical = device.copy()
-    for global_pid in np.unique(pid):
+    for global_pid in distinct(pid):
         mine = pid == global_pid
-        for cuda in np.unique(device[mine]):
+        for cuda in distinct(device[mine]):
             gpu = mapping.get((os_pid(int(global_pid)), int(cuda)))
             if gpu is not None:
                 physical[mine & (device == cuda)] = gpu
@@ -424,7 +425,7 @@ def _ranges(db: Database) -> Ranges:
 def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
     if not db.has("CUDA_CALLCHAINS", "id", "symbol", "module", "stackDepth") or not len(chains):
         return {}
-    wanted = np.unique(chains[chains >= 0])
+    wanted = distinct(chains[chains >= 0])
     if len(wanted) <= 5000:
         where = f"id IN ({','.join(str(int(i)) for i in wanted)})" if len(wanted) else "0"
     else:
@@ -433,7 +434,7 @@ def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame,
     keep = np.isin(chain, wanted)
     by = order(chain[keep], depth[keep])
     chain, symbol, module = (column[keep][by] for column in (chain, symbol, module))
-    texts = db.strings(np.unique(np.concatenate((symbol, module))))
+    texts = db.strings(distinct(np.concatenate((symbol, module))))
     bounds = np.flatnonzero(np.diff(chain, prepend=-2, append=-2))
     return {
         int(chain[first]): tuple(
