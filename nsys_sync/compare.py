@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -304,15 +303,9 @@ def source_text(site: Site) -> str | None:
     return site.source.lines.get(site.line, "").strip() or None
 
 
-def _family(site: Site) -> tuple[str, ...]:
-    """What sites of one function have in common that make the same call: their lines tell them apart, or nothing."""
-    name = PurePosixPath(site.file).name if site.file else ""
-    return (name, site.function or "", site.leaf.function if site.leaf else "", *sorted(site.apis))
-
-
-def _by_id(reports: Sequence[Report]) -> dict[str, list[Site | None]]:
+def _by_id(reports: Sequence[Report]) -> _Rows:
     """For each site id of a side its Site in each capture."""
-    rows: dict[str, list[Site | None]] = {}
+    rows: _Rows = {}
     for column, report in enumerate(reports):
         for site in report.sites:
             rows.setdefault(site.id, [None] * len(reports))[column] = site
@@ -320,36 +313,59 @@ def _by_id(reports: Sequence[Report]) -> dict[str, list[Site | None]]:
 
 
 def _groups(before: Sequence[Report], after: Sequence[Report]) -> list[_Group]:
-    """Pair the sites of both sides.
-
-    Ids hold no line, so an edit that moves lines keeps them; but the ids of several sites of one family are numbered,
-    and removing one renumbers the rest. Their lines of code, where known and unambiguous, are therefore asked first.
-    """
+    """The sites of both sides, each with its counterpart if there is one."""
     first, second = _by_id(before), _by_id(after)
-    pairs = _by_text(first, second)
-    taken = set(pairs.values())
-    pairs |= {i: i for i in first if i not in pairs and i in second and i not in taken}
+    pairs = _pairs(first, second)
+    matched = set(pairs.values())
     absent_before: list[Site | None] = [None] * len(before)
     absent_after: list[Site | None] = [None] * len(after)
     groups = [_Group(row, second[pairs[i]] if i in pairs else absent_after) for i, row in first.items()]
-    matched = set(pairs.values())
     return groups + [_Group(absent_before, row) for i, row in second.items() if i not in matched]
 
 
-def _by_text(first: dict[str, list[Site | None]], second: dict[str, list[Site | None]]) -> dict[str, str]:
-    """Ids of before by ids of after for sites whose family and line of code occur exactly once on each side."""
-    left, right = _texts(first), _texts(second)
+_Rows = dict[str, list[Site | None]]
+
+
+def _pairs(first: _Rows, second: _Rows) -> dict[str, str]:
+    """Ids before to ids after.
+
+    Ids hold no line, so an edit that moves lines keeps them. But the like calls of one function are numbered in the
+    order of their lines, and removing one renumbers the rest. So they are told apart by their code first; then, if one
+    side has more of them, by their lines; and what is left by id.
+    """
+    pairs = _unique(first, second, source_text)
+    left, right = _numbers(first), _numbers(second)
+    uneven = {family for family in left if left[family] != right[family]}
+    rest_first = {i: r for i, r in first.items() if i not in pairs and _family(i) in uneven}
+    rest_second = {i: r for i, r in second.items() if i not in pairs.values() and _family(i) in uneven}
+    pairs |= _unique(rest_first, rest_second, lambda s: str(s.line) if s.line else None)
+    taken = set(pairs.values())
+    return pairs | {i: i for i in first if i not in pairs and i in second and i not in taken}
+
+
+def _family(site_id: str) -> str:
+    """What the ids of like calls of one function share."""
+    return site_id.partition("-")[0]
+
+
+def _numbers(rows: _Rows) -> Counter[str]:
+    return Counter(_family(i) for i in rows)
+
+
+def _unique(first: _Rows, second: _Rows, mark: Callable[[Site], str | None]) -> dict[str, str]:
+    """Ids before to ids after for sites whose mark occurs once on each side of their family."""
+
+    def marked(rows: _Rows) -> dict[tuple[str, str], list[str]]:
+        found: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for site_id, row in rows.items():
+            site = _heaviest(row)
+            text = mark(site) if site else None
+            if text:
+                found[_family(site_id), text].append(site_id)
+        return found
+
+    left, right = marked(first), marked(second)
     return {ids[0]: right[key][0] for key, ids in left.items() if len(ids) == 1 and len(right.get(key, ())) == 1}
-
-
-def _texts(rows: dict[str, list[Site | None]]) -> dict[tuple[str, ...], list[str]]:
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for site_id, row in rows.items():
-        site = _heaviest(row)
-        text = source_text(site) if site else None
-        if site and text:
-            found[*_family(site), text].append(site_id)
-    return found
 
 
 def _site_changes(sides: _Sides) -> list[SiteChange]:

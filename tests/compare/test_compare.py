@@ -51,11 +51,15 @@ def test_moved_lines_are_the_same_site_with_both_lines() -> None:
     assert (site.before.line, site.after.line) == (14, 99)
 
 
+#: Ids of the first, second and third like call of one function.
+LIKE = ["0123456789ab", "0123456789ab-2", "0123456789ab-3"]
+
+
 def test_a_removed_site_does_not_shift_its_neighbours_of_the_same_function() -> None:
     """Ids of like sites in one function are numbered; the code of their lines says which one went."""
     first, second, third = "a = x.item()", "b = y.item()", "c = z.item()"
-    before = [make_site(n, id=f"n{n}", **line(10 + n, text)) for n, text in enumerate([first, second, third])]
-    after = [make_site(n, id=f"n{n}", **line(20 + n, text)) for n, text in enumerate([second, third])]
+    before = [make_site(n, id=LIKE[n], **line(10 + n, text)) for n, text in enumerate([first, second, third])]
+    after = [make_site(n, id=LIKE[n], **line(20 + n, text)) for n, text in enumerate([second, third])]
     found = compare([capture(1, before)], [capture(2, after)]).sites
     assert found is not None
     gone = [s for s in found if s.state == "gone"]
@@ -64,6 +68,19 @@ def test_a_removed_site_does_not_shift_its_neighbours_of_the_same_function() -> 
         (second, second),
         (third, third),
     }
+
+
+def lines_paired(before: list[int], after: list[int]) -> set[tuple[int | None, int | None]]:
+    """Lines of like calls, whose code is not known, as they are paired."""
+    sides = [[make_site(0, id=LIKE[n], line=at, source=None) for n, at in enumerate(side)] for side in (before, after)]
+    found = compare([capture(1, sides[0])], [capture(2, sides[1])]).sites or []
+    return {(s.before.line if s.before else None, s.after.line if s.after else None) for s in found}
+
+
+def test_without_code_like_calls_are_told_apart_by_line_or_order() -> None:
+    assert lines_paired([10, 12, 14], [12, 14]) == {(10, None), (12, 12), (14, 14)}
+    assert lines_paired([10, 12], [12, 14]) == {(10, 12), (12, 14)}
+    assert lines_paired([12, 14], [10, 12, 14]) == {(None, 10), (12, 12), (14, 14)}
 
 
 def test_equal_lines_of_code_are_told_apart_by_id() -> None:
