@@ -62,8 +62,9 @@ def _fill(template: str, data: dict[str, Any], values: dict[str, Any], *, plotly
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    scripts = [_plotly()] if plotly else []
-    scripts.append("\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS))
+    scripts = ["\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)]
+    if plotly:
+        scripts += [_plotly(), (assets / "start.js").read_text("utf-8")]
     return environment.get_template(template).render(
         style=(assets / "page.css").read_text("utf-8"),
         scripts=scripts,

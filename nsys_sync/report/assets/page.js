@@ -14,8 +14,3 @@ document.getElementById("theme").addEventListener("click", () => {
   if (late.timeline) late.timeline.draw();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (late.timeline) late.timeline.draw(); });
-
-requestAnimationFrame(() => setTimeout(() => {
-  late.timeline = timelineFigure(table.open);
-  document.documentElement.dataset.ready = "true";
-}));

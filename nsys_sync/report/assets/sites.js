@@ -5,9 +5,15 @@ function siteTable(showOccurrence) {
   const body = table.tBodies[0];
   const rows = [...body.rows];
   const details = new Map();
-  const haystacks = new Map(rows.map((row) => [row, haystack(data.sites[row.dataset.index], row)]));
+  const haystacks = new Map();
 
-  function haystack(site, row) {
+  /** All text of a site, for the search; made when first searched. */
+  function haystack(row) {
+    if (!haystacks.has(row)) haystacks.set(row, textOf(data.sites[row.dataset.index], row));
+    return haystacks.get(row);
+  }
+
+  function textOf(site, row) {
     const frames = site.stack.map((frame) => data.frames[frame].join(" "));
     const code = site.source.map(([, text]) => text);
     return [row.textContent, site.rule, site.basis, ...site.native, ...frames, ...code].join("\n").toLowerCase();
@@ -40,7 +46,7 @@ function siteTable(showOccurrence) {
     const pid = controls.process ? controls.process.value : "";
     let shown = 0;
     for (const row of rows) {
-      const fits = words.every((word) => haystacks.get(row).includes(word))
+      const fits = words.every((word) => haystack(row).includes(word))
         && (!file || row.dataset.file === file)
         && (!pid || row.dataset.pids.split(" ").includes(pid))
         && (!chosen.size || chosen.has(row.dataset.class));

@@ -4,6 +4,7 @@ const kinds = ["kernel", "memcpy", "memset", "graph"];
 const causeNames = ["sync_wait", "sync_refill", "sync_overhead", "host", "device", "alloc", "tail", "unknown"];
 const callColours = ["other", "launch", "sync_wait", "alloc", "wait"];
 const callWords = ["call", "launch", "blocking call", "allocation", "wait on the device"];
+const thinnest = 1.5;
 const heights = {ranges: 18, syncs: 22, calls: 16, gaps: 34, ops: 20};
 
 /** One lane with its columns as arrays; times in ns from the start of the window. */
@@ -157,7 +158,7 @@ function timelineFigure(openSite) {
 
   function figure() {
     const [from, to] = state.view;
-    const length = to - from, pixel = length / plotWidth() * 1.25;
+    const length = to - from, pixel = length / plotWidth() * thinnest;
     const shapes = new Map();
     const shape = (name) => { if (!shapes.has(name)) shapes.set(name, new Shape()); return shapes.get(name); };
     const labels = {x: [], y: [], text: [], colour: []};
@@ -222,7 +223,7 @@ function timelineFigure(openSite) {
   function traces(shapes, labels) {
     const order = ["step", "range", "other", "launch", "wait", "alloc", ...kinds, ...causeNames, "chosen", "merged"];
     const drawn = [...new Set(order)].filter((name) => shapes.has(name)).map((name) => ({
-      type: "scatter", mode: "lines", fill: "toself", hoverinfo: "skip", line: {width: 0, simplify: false},
+      type: "scatter", mode: "none", fill: "toself", hoverinfo: "skip", line: {simplify: false},
       x: shapes.get(name).x, y: shapes.get(name).y, showlegend: false,
       fillcolor: colour(name === "chosen" ? "accent" : name),
       ...(name === "merged" ? {fillcolor: "rgba(0,0,0,0)", fillpattern: {shape: "/", size: 6, fgcolor: colour("ground"), bgcolor: "rgba(0,0,0,0)", fgopacity: 0.6}} : {}),
@@ -262,7 +263,7 @@ function timelineFigure(openSite) {
     const values = [], words = [];
     for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) {
       values.push(tick);
-      words.push(`${(tick / per).toLocaleString("en-US", {minimumFractionDigits: decimals, maximumFractionDigits: decimals})} ${unit}`);
+      words.push(`${fixed(tick / per, decimals)} ${unit}`);
     }
     return {tickvals: values, ticktext: words};
   }
@@ -443,7 +444,7 @@ function timelineFigure(openSite) {
     if (!lane) return null;
     const slack = pixel * 2.5;
     let best = null;
-    for (const bar of barsFor(lane, at - slack, at + slack, pixel * 1.25)) {
+    for (const bar of barsFor(lane, at - slack, at + slack, pixel * thinnest)) {
       if (bar.start - slack > at || bar.end + slack < at) continue;
       const distance = at < bar.start ? bar.start - at : at > bar.end ? at - bar.end : 0;
       if (!best || distance < best.distance || (distance === best.distance && bar.end - bar.start < best.bar.end - best.bar.start)) best = {lane, bar, distance};

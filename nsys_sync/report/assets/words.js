@@ -5,17 +5,24 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const missing = "–";
 const units = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
+const formats = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map((decimals) =>
+  new Intl.NumberFormat("en-US", {minimumFractionDigits: decimals, maximumFractionDigits: decimals}));
+
+function fixed(value, decimals) {
+  return formats[Math.min(9, decimals)].format(value);
+}
+
 /** A time in ns with its unit, three digits. */
 function duration(ns) {
   if (ns === null || ns === undefined) return missing;
   const [per, unit] = units.find(([size]) => Math.abs(ns) >= size) || units[3];
   const value = ns / per;
   const decimals = per === 1 || Math.abs(value) >= 99.95 ? 0 : Math.abs(value) >= 9.995 ? 1 : 2;
-  return `${value.toLocaleString("en-US", {minimumFractionDigits: decimals, maximumFractionDigits: decimals})} ${unit}`;
+  return `${fixed(value, decimals)} ${unit}`;
 }
 
 function integer(number) {
-  return number.toLocaleString("en-US");
+  return formats[0].format(number);
 }
 
 function often(number) {
