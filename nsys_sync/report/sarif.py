@@ -74,8 +74,8 @@ def _rule(rule: str, sites: dict[str, Site]) -> _Json:
 
 
 def _friendly(title: str) -> str:
-    """A title as one capitalised word, which is how SARIF wants a rule's name."""
-    return "".join(word[:1].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", title)) or "Sync"
+    """A title as ``OneWord``, which is how SARIF wants a rule's name."""
+    return "".join(word.capitalize() for word in re.findall(r"[A-Za-z][A-Za-z0-9]+", title)) or "Sync"
 
 
 def _invocation(gate: Gate | None) -> _Json:
