@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import words
+from nsys_sync.report.terminal import show
 from nsys_sync.report.words import Places, duration, harmless, percent, scale
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 SITES_SHOWN = 10
 
 _CLASS_STYLE = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "dim", "unknown": ""}
-_ASCII = str.maketrans({"·": "-", "–": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<"})
 
 
 def render(
@@ -41,36 +39,7 @@ def render(
     width: columns, None for the terminal's (80 in a pipe). color: None for colour only in a terminal that has it.
     file: standard output if None. limit: sites to list, None for all.
     """
-    out = sys.stdout if file is None else file
-    measure = Console(file=out, width=width)
-    colored = measure.is_terminal and not measure.no_color if color is None else color
-    page = io.StringIO()
-    console = Console(
-        file=page,
-        width=max(measure.width, 24),
-        color_system="standard" if colored else None,
-        force_terminal=colored,
-        no_color=not colored,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    console.print(_Screen(report, console.width, colored=colored, limit=limit).page())
-    out.write(_fit(page.getvalue(), out))
-
-
-def _fit(text: str, out: IO[str]) -> str:
-    """The text without trailing blanks, in characters that the output's encoding has."""
-    text = "".join(line.rstrip() + "\n" for line in text.splitlines())
-    encoding = getattr(out, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
-    except LookupError:
-        return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
-    return text
+    show(lambda columns: _Screen(report, columns, limit).page(), width=width, color=color, file=file)
 
 
 @dataclass(frozen=True)
@@ -107,9 +76,28 @@ class _ProcessRow:
         )
 
 
+@dataclass(frozen=True)
+class _Bar:
+    """The devices' time as one bar of (colour, ns): busy, then idle by cause. Without colours it would say nothing."""
+
+    parts: list[tuple[str, int]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.color_system is None:
+            return
+        cells, total, done, drawn = min(options.max_width, 100), sum(ns for _, ns in self.parts) or 1, 0, 0
+        bar = Text()
+        for style, ns in self.parts:
+            done += ns
+            end = round(cells * done / total)
+            bar.append("█" * (end - drawn), style=style)
+            drawn = end
+        yield bar
+
+
 class _Screen:
-    def __init__(self, report: Report, width: int, *, colored: bool, limit: int | None) -> None:
-        self.report, self.width, self.colored, self.limit = report, width, colored, limit
+    def __init__(self, report: Report, width: int, limit: int | None) -> None:
+        self.report, self.width, self.limit = report, width, limit
         self.places = Places(report.sites)
         lines = Counter(self._at(site) for site in report.sites)
         #: Lines that several sites share; their leaves tell them apart.
@@ -190,21 +178,11 @@ class _Screen:
             line.append(cause.label, style=cause.ansi)
             line.append(f" {unit.show(ns)} ({percent(ns, total)})")
         yield line if present else Text("The GPU was never idle.")
-        if self.colored and present:
-            yield self._bar(devices, present)
-
-    def _bar(self, devices: Sequence[DeviceTime], causes: dict[str, int]) -> RenderableType:
-        """The devices' time as one bar: busy, then idle by cause."""
-        parts = [("bright_white", sum(d.busy_ns or 0 for d in devices))]
-        parts += [(words.CAUSES[name].ansi, ns) for name, ns in causes.items()]
-        cells, total, done, drawn = min(self.width, 100), sum(ns for _, ns in parts) or 1, 0, 0
-        bar = Text()
-        for style, ns in parts:
-            done += ns
-            end = round(cells * done / total)
-            bar.append("█" * (end - drawn), style=style)
-            drawn = end
-        return bar
+        if present:
+            yield _Bar(
+                [("dim", sum(d.busy_ns or 0 for d in devices))]
+                + [(words.CAUSES[n].ansi, ns) for n, ns in present.items()]
+            )
 
     def _sites(self) -> RenderableType:
         sites = words.by_wait(self.report.sites)
