@@ -1,0 +1,133 @@
+"""What is run, and what the files of a run are called."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from nsys_sync.errors import OutputError, UsageError
+
+#: Endings of the files of one run; all of them share a base name.
+SUFFIXES = (".nsys-rep", ".sqlite", ".html", ".json")
+#: Installations that hold a tool of their own and not the user's packages.
+_ISOLATED = re.compile(r"/(pipx/venvs|uv/tools)/")
+_UNSAFE = re.compile(r"[^\w.+-]+")
+_FIELD = re.compile(r"\{(\w*)\}")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run: its command line, and the short name of the script in it."""
+
+    command: list[str]
+    name: str
+
+
+def find_program(words: Sequence[str], module: str | None, environment: Mapping[str, str]) -> Program:
+    """From ``train.py …`` or ``-m pkg.mod …`` (run by the Python in use) or any other command line.
+
+    Raises UsageError if there is nothing to run or it cannot be found.
+    """
+    if module is not None:
+        return Program([find_python(environment), "-m", module, *words], module)
+    if not words:
+        raise UsageError("no-program", "There is no program to profile.", "For example: nsys-sync profile train.py")
+    first = words[0]
+    path = Path(first).expanduser()
+    if path.suffix in (".py", ".pyw"):
+        if not path.is_file():
+            raise UsageError("missing-program", f"{first} does not exist.", "Check the path.")
+        return Program([find_python(environment), str(path), *words[1:]], path.stem)
+    if shutil.which(str(path), path=environment.get("PATH")) is None:
+        raise UsageError("missing-program", f"{first} is neither a Python script nor a program on PATH.", "Check it.")
+    scripts = [Path(word).stem for word in words[1:] if word.endswith(".py")]
+    return Program([str(path), *words[1:]], scripts[0] if scripts else path.name)
+
+
+def find_python(environment: Mapping[str, str]) -> str:
+    """The Python to run a script with: of the active environment, else the one that nsys-sync is installed in.
+
+    Where nsys-sync has an environment of its own (pipx, uv tool) that is not meant, but the python on PATH.
+    """
+    active = environment.get("VIRTUAL_ENV") or environment.get("CONDA_PREFIX")
+    if active and (python := Path(active, "bin/python")).exists():
+        return str(python)
+    if _ISOLATED.search(f"{sys.prefix}/"):
+        for name in ("python", "python3"):
+            found = shutil.which(name, path=environment.get("PATH"))
+            if found is not None:
+                return found
+    return sys.executable
+
+
+def own_rank(environment: Mapping[str, str]) -> int | None:
+    """This process's rank under torchrun, mpirun or srun; None if it was started alone."""
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if environment.get(name, "").isdigit():
+            return int(environment[name])
+    return None
+
+
+def output_base(template: str | None, program: Program, environment: Mapping[str, str], *, force: bool) -> Path:
+    """Absolute path of the run's files without their endings; the folder is made.
+
+    A template's {script}, {time}, {rank}, {host}, {pid} are filled in. Without one the name is new for each run.
+    Raises OutputError if a file is there already and ``force`` is not set, UsageError for an unknown field.
+    """
+    rank = own_rank(environment)
+    fields = {
+        "script": _UNSAFE.sub("-", program.name) or "program",
+        "time": datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"),
+        "rank": "0" if rank is None else str(rank),
+        "host": socket.gethostname().partition(".")[0],
+        "pid": str(os.getpid()),
+    }
+    if template is None:
+        base = Path("{script}-{time}".format(**fields) + ("" if rank is None else f"-rank{rank}")).absolute()
+        return _unused(base)
+    for name in _FIELD.findall(template):
+        if name not in fields:
+            known = ", ".join(f"{{{field}}}" for field in fields)
+            raise UsageError("bad-output-name", f"-o {template}: {{{name}}} is unknown.", f"Known are {known}.")
+    text = _FIELD.sub(lambda found: fields[found[1]], template)
+    suffix = next((suffix for suffix in SUFFIXES if text.endswith(suffix)), "")
+    base = Path(text.removesuffix(suffix)).expanduser().absolute()
+    if not base.name or text.endswith("/") or base.is_dir():
+        raise UsageError(
+            "bad-output-name", f"-o {template} names a folder.", f"For example: {template.rstrip('/')}/run"
+        )
+    if not force:
+        _refuse_existing(base)
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError("unwritable", f"The folder {base.parent} cannot be made: {error.strerror}.") from None
+    if not os.access(base.parent, os.W_OK | os.X_OK):
+        raise OutputError("unwritable", f"The folder {base.parent} is not writable.", "Name another one with -o.")
+    return base
+
+
+def with_suffix(base: Path, suffix: str) -> Path:
+    """The file of a run with this ending; dots in the base name stay."""
+    return base.with_name(base.name + suffix)
+
+
+def _refuse_existing(base: Path) -> None:
+    there = [path for suffix in SUFFIXES if (path := with_suffix(base, suffix)).exists()]
+    if there:
+        raise OutputError("output-exists", f"{there[0]} exists already.", "Choose another -o, or replace it: --force")
+
+
+def _unused(base: Path) -> Path:
+    candidate, number = base, 1
+    while any(with_suffix(candidate, suffix).exists() for suffix in SUFFIXES):
+        number += 1
+        candidate = base.with_name(f"{base.name}-{number}")
+    return candidate
