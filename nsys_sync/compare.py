@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from nsys_sync._version import __version__
-from nsys_sync.analysis.findings import Confidence, Note, Plain, Report, Site, SiteClass, StackOrigin, Tool, WhatIf
+from nsys_sync.analysis.findings import (
+    Confidence,
+    Note,
+    Plain,
+    Report,
+    Site,
+    SiteClass,
+    SiteProcess,
+    StackOrigin,
+    Tool,
+    WhatIf,
+)
 from nsys_sync.errors import UsageError
 from nsys_sync.noise import Change, Margin, Sample, change, sample
 
@@ -63,7 +74,7 @@ class Side(Plain, frozen=True, kw_only=True):
 class SiteSide(Plain, frozen=True, kw_only=True):
     """A site as one side saw it: the capture in which it waited longest. seen: captures of the side that have it.
 
-    source: its line of code, stripped; events, calls: in that capture.
+    source: its line of code, stripped; events, calls, wait_ns: in that whole capture.
     """
 
     id: str
@@ -76,6 +87,7 @@ class SiteSide(Plain, frozen=True, kw_only=True):
     apis: dict[str, int]
     calls: int
     events: int
+    wait_ns: int
     seen: int
 
 
@@ -84,7 +96,7 @@ class SiteChange(Plain, frozen=True, kw_only=True):
 
     id: the after side's id where it has the site, else the before side's. moved: both sides have it, at different
     lines. events, wait, recoverable: per step or capture, as ``Comparison.basis`` says; a side without the site counts
-    as a measured 0.
+    as a measured 0. Per step, events and wait are those of the loop: from a process's first step to its last.
     """
 
     id: str
@@ -155,7 +167,7 @@ class _Quantity:
     name: str
     unit: Literal["ns", "count"]
     scaled: bool
-    value: Callable[[Report], int | None]
+    value: Callable[[Report, Basis], int | None]
 
 
 def step_time(report: Report) -> int | None:
@@ -168,14 +180,35 @@ def step_count(report: Report) -> int:
     return sum(s.count for s in report.steps)
 
 
+def share_events(share: SiteProcess, basis: Basis) -> int:
+    """A process's events at a site: with steps those of its loop, which leave out what comes before and after it.
+
+    A process that has no steps of its own counts whole.
+    """
+    return share.in_loop.events if basis == "step" and share.in_loop else share.events
+
+
+def share_wait(share: SiteProcess, basis: Basis) -> int:
+    """A process's wait (ns) at a site; as ``share_events``."""
+    return share.in_loop.wait_ns if basis == "step" and share.in_loop else share.wait_ns
+
+
+def _events(site: Site, basis: Basis) -> int:
+    return sum(share_events(share, basis) for share in site.by_process)
+
+
+def _wait(site: Site, basis: Basis) -> int:
+    return sum(share_wait(share, basis) for share in site.by_process)
+
+
 #: Totals that are compared, in the order in which they are shown.
 QUANTITIES = (
-    _Quantity("step_time", "ns", scaled=False, value=step_time),
-    _Quantity("wait", "ns", scaled=True, value=lambda r: r.totals.wait_ns),
-    _Quantity("idle", "ns", scaled=True, value=lambda r: r.totals.idle_ns),
-    _Quantity("idle_from_syncs", "ns", scaled=True, value=lambda r: r.totals.idle_from_syncs_ns),
-    _Quantity("recoverable", "ns", scaled=True, value=lambda r: r.totals.recoverable_all_ns),
-    _Quantity("syncs", "count", scaled=True, value=lambda r: r.totals.sync_events),
+    _Quantity("step_time", "ns", scaled=False, value=lambda r, _: step_time(r)),
+    _Quantity("wait", "ns", scaled=True, value=lambda r, basis: sum(_wait(s, basis) for s in r.sites)),
+    _Quantity("idle", "ns", scaled=True, value=lambda r, _: r.totals.idle_ns),
+    _Quantity("idle_from_syncs", "ns", scaled=True, value=lambda r, _: r.totals.idle_from_syncs_ns),
+    _Quantity("recoverable", "ns", scaled=True, value=lambda r, _: r.totals.recoverable_all_ns),
+    _Quantity("syncs", "count", scaled=True, value=lambda r, basis: sum(_events(s, basis) for s in r.sites)),
 )
 
 
@@ -229,7 +262,9 @@ class _Sides:
     def total(self, quantity: _Quantity) -> Change:
         def values(reports: Iterable[Report]) -> list[float | None]:
             return [
-                None if (v := quantity.value(r)) is None else v / (self.divisor(r) if quantity.scaled else 1)
+                None
+                if (v := quantity.value(r, self.basis)) is None
+                else v / (self.divisor(r) if quantity.scaled else 1)
                 for r in reports
             ]
 
@@ -393,8 +428,8 @@ def _site_change(sides: _Sides, group: _Group) -> SiteChange:
         margin = sides.margin(unit)
         return change(name, unit, values(sides.before, group.before), values(sides.after, group.after), margin)
 
-    events = judged("events", "count", lambda s: s.events)
-    wait = judged("wait", "ns", lambda s: s.wait_ns.total)
+    events = judged("events", "count", lambda s: _events(s, sides.basis))
+    wait = judged("wait", "ns", lambda s: _wait(s, sides.basis))
     first, second, shown = group.first, group.second, group.shown
     return SiteChange(
         id=shown.id,
@@ -433,6 +468,7 @@ def _site_side(site: Site | None, row: Sequence[Site | None]) -> SiteSide | None
         apis=site.apis,
         calls=site.calls,
         events=site.events,
+        wait_ns=site.wait_ns.total,
         seen=sum(s is not None for s in row),
     )
 
@@ -490,13 +526,12 @@ def _prediction(sides: _Sides, sites: Sequence[SiteChange]) -> Prediction | None
 
 
 def _in_loop(reports: Sequence[Report]) -> set[str]:
-    """Ids of the sites that some capture has at least once in every second step of the processes that have them."""
+    """Ids of the sites that some process of some capture has in at least every second step."""
     found = set()
     for report in reports:
         steps = {s.pid: s.count for s in report.steps}
         for site in report.sites:
-            most = max((steps.get(p.pid, 0) for p in site.by_process), default=0)
-            if most and 2 * site.events >= most:
+            if any(p.in_loop and 0 < steps.get(p.pid, 0) <= 2 * p.in_loop.events for p in site.by_process):
                 found.add(site.id)
     return found
 

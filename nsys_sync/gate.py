@@ -1,9 +1,10 @@
 """Reports against limits, a baseline and a list of accepted sites: ``check`` returns a ``Gate``, plain values.
 
-What is judged: the sites that no entry of the allow-list accepts. Every capture must hold every limit by itself;
-limits per step hold for each process. Against a baseline, a site that the baseline does not have fails, and so does a
-site that clearly grew (``nsys_sync.noise`` and ``compare`` say what is clear). What a limit needs and the capture does
-not have is "not measured", which is no pass. Sentences are the renderers' (``nsys_sync.report.gate_words``).
+What is judged: the sites that no entry of the allow-list accepts. Every capture must hold every limit by itself; limits
+per step hold for the loop of each process, from its first step to its last. Against a baseline, a site that the
+baseline does not have fails, and so does one that clearly grew (``nsys_sync.noise`` and ``compare`` say what is clear).
+What a limit needs and the capture does not have is "not measured", which is no pass. Sentences are the renderers'
+(``nsys_sync.report.gate_words``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from nsys_sync._version import __version__
 from nsys_sync.analysis.findings import Note, Plain, Report, Site, Tool
-from nsys_sync.compare import Basis, Comparison, SiteChange, State, compare
+from nsys_sync.compare import Basis, Comparison, SiteChange, State, compare, share_events, share_wait, step_count
 from nsys_sync.errors import ExitCode, InputError, UsageError
 from nsys_sync.noise import Change
 
@@ -350,7 +351,7 @@ def _judge(report: Report, limit: Limit, accepted: _Accepted) -> LimitResult:
         )
     sites = [s for s in report.sites if s.id not in accepted.because]
     parts = _parts(report, limit)
-    amounts = {pid: {s.id: _amount(s, limit.quantity, pid) for s in sites} for pid in parts}
+    amounts = {pid: {s.id: _amount(s, limit, pid) for s in sites} for pid in parts}
     worst = max(parts, key=lambda pid: sum(amounts[pid].values()) / parts[pid])
     measured = sum(amounts[worst].values()) / parts[worst]
     exceeded = measured > limit.value
@@ -367,23 +368,27 @@ def _judge(report: Report, limit: Limit, accepted: _Accepted) -> LimitResult:
 
 
 def _parts(report: Report, limit: Limit) -> dict[int | None, int]:
-    """What the limit holds for, each with its divisor: every process and its steps, or the capture as a whole."""
+    """What the limit holds for, each with its divisor: every process and its steps, or the capture as a whole.
+
+    A process without steps of its own is measured by the steps of the others.
+    """
     if limit.unit == "share":
         return {None: sum(d.window_ns for d in report.devices)}
     if limit.per == "capture":
         return {None: 1}
     if limit.quantity == "idle_from_syncs":
-        return {None: sum(s.count for s in report.steps)}
-    return {s.pid: s.count for s in report.steps if s.count}
+        return {None: step_count(report)}
+    steps: dict[int | None, int] = {s.pid: s.count for s in report.steps if s.count}
+    most = max(steps.values())
+    return {p.pid: most for site in report.sites for p in site.by_process} | steps
 
 
-def _amount(site: Site, quantity: Quantity, pid: int | None) -> int:
+def _amount(site: Site, limit: Limit, pid: int | None) -> int:
     """A site's events, or its wait or the idle time it caused (ns), in one process (pid) or in all."""
-    if quantity == "idle_from_syncs":
+    if limit.quantity == "idle_from_syncs":
         return site.idle_ns.sync_wait + site.idle_ns.sync_refill if site.idle_ns else 0
-    if pid is None:
-        return site.events if quantity == "syncs" else site.wait_ns.total
-    return sum(p.events if quantity == "syncs" else p.wait_ns for p in site.by_process if p.pid == pid)
+    value = share_events if limit.quantity == "syncs" else share_wait
+    return sum(value(p, limit.per) for p in site.by_process if pid is None or p.pid == pid)
 
 
 def _culprits(amounts: dict[str, int], excess: float) -> list[str]:

@@ -187,14 +187,22 @@ class SiteIdle(Plain):
     sync_overhead: int
 
 
+class InLoop(Plain):
+    """The part of a site's events that began between a process's first step's start and its last step's end."""
+
+    events: int
+    wait_ns: int
+
+
 class SiteProcess(Plain):
-    """A site's share in one process."""
+    """A site's share in one process; in_loop is null where the process has no steps."""
 
     pid: int
     calls: int
     events: int
     wait_ns: int
     recoverable_ns: int | None
+    in_loop: InLoop | None
 
 
 class SiteDevice(Plain):

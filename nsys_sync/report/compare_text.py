@@ -14,8 +14,6 @@ from nsys_sync.report.terminal import show
 from nsys_sync.report.words import harmless, short_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nsys_sync.compare import Comparison, SiteChange, SiteSide
     from nsys_sync.noise import Change
 
@@ -88,46 +86,57 @@ def _sites(comparison: Comparison, width: int, limit: int | None) -> RenderableT
     shown = comparison.sites if limit is None else comparison.sites[:limit]
     if len(shown) < len(comparison.sites):
         title.append(f" ({len(shown)} of {len(comparison.sites)} shown)", style="not bold")
-    names = _names(comparison.sites)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    rows = _Rows(comparison, wide=width >= _WIDE)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=rows.wide)
     table.add_column("", no_wrap=True)
     per = "/step" if comparison.basis == "step" else ""
-    if width >= _WIDE:
+    if rows.wide:
         table.add_column(f"wait{per}", no_wrap=True)
         table.add_column(f"syncs{per}", no_wrap=True)
     table.add_column("where", overflow="fold", ratio=1)
     for site in shown:
         state = Text(site.state, style=_STATE_STYLE[site.state])
-        numbers = [Text(words.arrow(site.wait)), Text(words.arrow(site.events))] if width >= _WIDE else []
-        table.add_row(state, *numbers, _where(site, names, per, narrow=width < _WIDE))
+        table.add_row(state, *rows.numbers(site), rows.where(site))
     return Group(title, table)
 
 
-def _names(sites: Sequence[SiteChange]) -> dict[str, str]:
-    return short_names({side.file for site in sites for side, _ in words.lines(site) if side.file})
+class _Rows:
+    """The rows of a comparison's sites; wide: with columns for the numbers."""
 
+    def __init__(self, comparison: Comparison, *, wide: bool) -> None:
+        self.wide = wide
+        self.basis = comparison.basis
+        sides = [side for site in comparison.sites or [] for side in words.sides(site)]
+        self.names = short_names({side.file for side in sides if side.file})
 
-def _where(site: SiteChange, names: dict[str, str], per: str, *, narrow: bool) -> Text:
-    """Place, old and new where it moved; the line of code; what it is; the numbers where they have no column."""
-    first = site.before or site.after
-    last = site.after or site.before
-    assert first is not None
-    assert last is not None
-    place = _place(first, names)
-    if site.moved:
-        place += f" → {last.line}" if last.file == first.file else f" → {_place(last, names)}"
-    text = Text(place, style="bold", overflow="fold")
-    if last.function:
-        text.append(f"  {harmless(last.function, 60)}", style="not bold")
-    for code, style in _code(first, last):
-        text.append(f"\n{harmless(code, 100)}", style=f"not bold {style}")
-    text.append(f"\n{harmless(site.title, 80)} · {site.class_} · id {site.id}", style="not bold dim")
-    if narrow:
-        numbers = f"wait{per} {words.arrow(site.wait)} · syncs{per} {words.arrow(site.events)}"
-        text.append(f"\n{numbers}", style="not bold")
-    if site.state == "changed":
-        text.append(f"\n{_what_changed(site)}", style="not bold yellow")
-    return text
+    def numbers(self, site: SiteChange) -> list[Text]:
+        if not self.wide:
+            return []
+        if self.basis == "step" and not words.in_loop(site):
+            return [Text("outside the loop", style="dim"), Text("")]
+        return [Text(words.arrow(site.wait)), Text(words.arrow(site.events))]
+
+    def where(self, site: SiteChange) -> Text:
+        """Place, old and new where it moved; the line of code; what it is; the numbers where they have no column."""
+        sides = words.sides(site)
+        first, last = sides[0], sides[-1]
+        place = _place(first, self.names)
+        if site.moved:
+            place += f" → {last.line}" if last.file == first.file else f" → {_place(last, self.names)}"
+        text = Text(place, style="bold", overflow="fold")
+        if last.function:
+            text.append(f"  {harmless(last.function, 60)}", style="not bold")
+        if site.state != "same":
+            for code, style in _code(first, last):
+                text.append(f"\n{harmless(code, 100)}", style=f"not bold {style}")
+            text.append(f"\n{harmless(site.title, 80)} · {site.class_} · id {site.id}", style="not bold dim")
+        if not self.wide:
+            text.append(f"\n{words.cost(site, self.basis)}", style="not bold")
+        elif self.basis == "step" and not words.in_loop(site):
+            text.append(f"\n{words.outside(site)}", style="not bold dim")
+        if site.state == "changed":
+            text.append(f"\n{_what_changed(site)}", style="not bold yellow")
+        return text
 
 
 def _place(side: SiteSide, names: dict[str, str]) -> str:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from nsys_sync.report.words import NOT_MEASURED, count, duration, scale, span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from nsys_sync.compare import Comparison, Prediction, Side, SiteChange, SiteSide, State
+    from nsys_sync.compare import Basis, Comparison, Prediction, Side, SiteChange, SiteSide, State
     from nsys_sync.noise import Change, Sample, Unit
 
 QUANTITIES = {
@@ -113,6 +111,8 @@ def verdict(change: Change) -> str:
 
 def number(value: float, unit: Unit) -> str:
     """A value with its unit; counts without trailing zeros."""
+    if not value:
+        return "0"
     return duration(round(value)) if unit == "ns" else f"{round(value, 2):,g}"
 
 
@@ -148,9 +148,26 @@ def difference(change: Change) -> str:
     return f"{text} ({sign}{share:.0f} %)" if share >= 0.5 else f"{text} (<1 %)"
 
 
-def lines(site: SiteChange) -> Iterable[tuple[SiteSide, str]]:
-    """The sides that have the site, with the mark that a two-sided view puts beside each."""
-    if site.before is not None:
-        yield site.before, "−"
-    if site.after is not None:
-        yield site.after, "+"
+def cost(site: SiteChange, basis: Basis) -> str:
+    """A site's wait and syncs before and after; of a site outside the loop its whole ones in the capture."""
+    per = "/step" if basis == "step" else ""
+    if basis == "capture" or in_loop(site):
+        return f"wait{per} {arrow(site.wait)} · syncs{per} {arrow(site.events)}"
+    return f"outside the loop: {outside(site)}"
+
+
+def in_loop(site: SiteChange) -> bool:
+    """Whether any capture of either side has the site between its first step and its last."""
+    return any(s is not None and s.high > 0 for s in (site.events.before, site.events.after))
+
+
+def outside(site: SiteChange) -> str:
+    """Wait and syncs of a site in the whole capture, before and after."""
+    wait = [duration(s.wait_ns) if s else "0" for s in (site.before, site.after)]
+    syncs = [f"{s.events:,}" if s else "0" for s in (site.before, site.after)]
+    return f"wait {' → '.join(wait)} · syncs {' → '.join(syncs)}"
+
+
+def sides(site: SiteChange) -> list[SiteSide]:
+    """The sides that have the site, before first."""
+    return [side for side in (site.before, site.after) if side is not None]

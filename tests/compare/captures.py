@@ -34,13 +34,15 @@ def line(number: int, text: str) -> dict[str, Any]:
     return {"line": number, "source": f.SourceLine(lines={number: text}, sha256="0" * 64)}
 
 
-def wait(total: int, events: int = 10) -> dict[str, Any]:
-    """A site's cost: its wait (ns) and its events, all in the one process."""
+def wait(total: int, events: int = 10, *, in_loop: bool = True) -> dict[str, Any]:
+    """A site's cost: its wait (ns) and its events, all in the one process, in the loop or after it."""
+    loop = f.InLoop(events=events, wait_ns=total) if in_loop else f.InLoop(events=0, wait_ns=0)
+    share = f.SiteProcess(pid=41, calls=events, events=events, wait_ns=total, recoverable_ns=total, in_loop=loop)
     return {
         "events": events,
         "calls": events,
         "wait_ns": f.Spread(total=total, median=total // max(events, 1), max=total),
-        "by_process": [f.SiteProcess(pid=41, calls=events, events=events, wait_ns=total, recoverable_ns=total)],
+        "by_process": [share],
         "recoverable_ns": total,
     }
 

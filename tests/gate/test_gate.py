@@ -109,12 +109,14 @@ def test_idle_from_syncs_is_a_time_or_a_share_of_the_window() -> None:
     ]
 
 
+def share(pid: int, events: int, in_loop: int | None = None) -> f.SiteProcess:
+    loop = f.InLoop(events=events if in_loop is None else in_loop, wait_ns=0)
+    return f.SiteProcess(pid=pid, calls=events, events=events, wait_ns=0, recoverable_ns=0, in_loop=loop)
+
+
 def test_a_limit_holds_for_every_process() -> None:
     """One rank syncs in every step, the other never: the average would hide it."""
-    shares = [
-        f.SiteProcess(pid=41, calls=20, events=10, wait_ns=20 * MS, recoverable_ns=0),
-        f.SiteProcess(pid=42, calls=0, events=0, wait_ns=0, recoverable_ns=0),
-    ]
+    shares = [share(41, 10), share(42, 0)]
     both = steps(20 * MS) + steps(20 * MS, pid=42)
     gate = judge([capture(1, [make_site(0, by_process=shares)], steps=both)], parse_limit("syncs", "0.9"))
     [result] = gate.limits

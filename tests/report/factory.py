@@ -48,7 +48,16 @@ def make_site(number: int = 0, **changes: Any) -> f.Site:
         "copy_in_call_ns": 1000,
         "recoverable_ns": wait // 2,
         "bytes": 4096,
-        "by_process": [f.SiteProcess(pid=41, calls=20, events=10, wait_ns=wait, recoverable_ns=wait // 2)],
+        "by_process": [
+            f.SiteProcess(
+                pid=41,
+                calls=20,
+                events=10,
+                wait_ns=wait,
+                recoverable_ns=wait // 2,
+                in_loop=f.InLoop(events=10, wait_ns=wait),
+            )
+        ],
         "by_device": [f.SiteDevice(device=0, sync_wait=wait // 4, sync_refill=wait // 4, sync_overhead=1000)],
         "threads": 1,
         "what_if": None,

@@ -106,8 +106,8 @@ def test_small_times_are_not_zero() -> None:
 
 def test_two_processes_are_listed_with_their_total() -> None:
     shares = [
-        f.SiteProcess(pid=41, calls=12, events=6, wait_ns=5 * MS, recoverable_ns=MS),
-        f.SiteProcess(pid=42, calls=8, events=4, wait_ns=15 * MS, recoverable_ns=MS),
+        f.SiteProcess(pid=41, calls=12, events=6, wait_ns=5 * MS, recoverable_ns=MS, in_loop=None),
+        f.SiteProcess(pid=42, calls=8, events=4, wait_ns=15 * MS, recoverable_ns=MS, in_loop=None),
     ]
     report = make_report([make_site(by_process=shares)])
     names = [f.ProcessName(pid=41, name="python", rank=0), f.ProcessName(pid=42, name="python", rank=1)]
