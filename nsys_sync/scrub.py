@@ -28,7 +28,7 @@ from nsys_sync.errors import InputError, OutputError, UsageError
 from nsys_sync.trace import capture_info, stacks
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.files import sqlite_file
-from nsys_sync.trace.reader import _layouts as payload_layouts
+from nsys_sync.trace.reader import check_export, payload_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -332,13 +332,9 @@ def scrub(
     _check_target(source, target, force=force)
     with sqlite_file(source) as readable, _new_file(target) as work:
         with closing(Database(readable, source)) as db:
-            utf8 = db.rows("PRAGMA encoding") == [("UTF-8",)]
-            if not utf8 or not db.has("StringIds", "id", "value") or db.table("META_DATA_EXPORT") is None:
-                raise InputError(
-                    "not-a-trace",
-                    f"{source} is an SQLite database, but not an Nsight Systems export.",
-                    "Give the .sqlite that nsys-sync export writes.",
-                )
+            check_export(db, source)
+            if db.rows("PRAGMA encoding") != [("UTF-8",)]:
+                raise InputError("not-a-trace", f"{source} is not in UTF-8, so nsys did not write it.")
             cleaner = Cleaner(Private.of(_recorded(db)), paths)
             with _one_sentence(source, target), closing(_attached(readable, work)) as connection:
                 removed, kept, folders = _Copy(db, connection, cleaner).run()

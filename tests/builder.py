@@ -384,7 +384,7 @@ class TraceBuilder:
         shuffle: seed of a random order of all rows.
         """
         schema = load_schema(self.schema)
-        content = self._content(version or self.schema)
+        content = self._content(self.schema if version is None else version)
         present = (ALWAYS & schema.create.keys()) | schema.enums.keys() | {name for name in content if content[name]}
         with closing(sqlite3.connect(path)) as connection:
             for table in sorted(present - set(drop)):

@@ -28,7 +28,7 @@ class Database:
     def __init__(self, path: Path, shown: Path) -> None:
         self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
         self._shown = shown
-        with self._reading():
+        with self.reading():
             self._rows = sqlite3.connect(self._uri, uri=True)
             self._rows.text_factory = lambda raw: raw.decode("utf-8", "replace")
             self._tables = self._find_tables()
@@ -54,7 +54,7 @@ class Database:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
         """All rows of a small result."""
-        with self._reading():
+        with self.reading():
             return self._rows.execute(sql, parameters).fetchall()
 
     def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
@@ -87,7 +87,7 @@ class Database:
             else:
                 terms.append(expression)
         sql = f"SELECT {', '.join(terms)} FROM {name}" + (f" WHERE {where}" if where else "")
-        with self._reading():
+        with self.reading():
             return self._fetch(sql, len(terms))
 
     def _fetch(self, sql: str, width: int) -> list[Column]:
@@ -96,9 +96,8 @@ class Database:
         import nanoarrow
 
         parts: list[list[Column]] = [[] for _ in range(width)]
-        driver = str(adbc_driver_sqlite._driver_path())
         with (
-            adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri) as database,
+            adbc_driver_sqlite.connect(self._uri) as database,
             adbc_driver_manager.AdbcConnection(database) as connection,
             adbc_driver_manager.AdbcStatement(connection) as statement,
         ):
@@ -108,13 +107,15 @@ class Database:
             for batch in nanoarrow.ArrayStream(stream):
                 for part, child in zip(parts, batch.iter_children(), strict=True):
                     if child.schema.type != nanoarrow.Type.INT64:
-                        raise ValueError(f"a column holds {child.schema.type.name.lower()} where integers belong")
+                        raise TypeError(child.schema.type.name)
                     part.append(np.frombuffer(child.buffers[1], dtype=np.int64, count=len(child)).copy())
         return [np.concatenate(part) if part else np.empty(0, dtype=np.int64) for part in parts]
 
     def _find_tables(self) -> dict[str, tuple[str, frozenset[str]]]:
         found: dict[str, tuple[str, frozenset[str]]] = {}
-        names = self._rows.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY length(name) DESC, name")
+        names = self._rows.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY length(name) DESC, name"
+        )
         for (name,) in names.fetchall():
             versioned = _VERSIONED.match(name)
             quoted = name.replace('"', '""')
@@ -123,10 +124,11 @@ class Database:
         return found
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
+        """Around everything that takes values apart: what does not fit is an InputError."""
         try:
             yield
-        except (sqlite3.Error, ValueError, OverflowError, OSError) as error:
+        except (sqlite3.Error, ValueError, TypeError, OverflowError, OSError) as error:
             raise self._damaged(error) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("adbc_driver_manager", "nanoarrow"):
@@ -134,7 +136,9 @@ class Database:
             raise
 
     def _damaged(self, error: Exception) -> InputError:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # Python's own words would quote the value, and nothing of the environment may be quoted.
+        own = isinstance(error, (ValueError, TypeError, OverflowError)) or not str(error)
+        reason = "a value is not of its column's kind" if own else str(error).splitlines()[0][:200]
         return InputError(
             "damaged-trace",
             f"{self._shown} is damaged: {reason}.",

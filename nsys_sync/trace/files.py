@@ -45,10 +45,14 @@ def sqlite_file(path: Path) -> Iterator[Path]:
                 with lzma.open(path) as source, unpacked.open("wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
             except (lzma.LZMAError, EOFError):
-                raise InputError("damaged-trace", f"{path} is a damaged or incomplete .xz file.", "Copy it again.") from None
+                raise InputError(
+                    "damaged-trace", f"{path} is a damaged or incomplete .xz file.", "Copy it again."
+                ) from None
             except OSError as error:
                 raise InputError(
-                    "no-space", f"{path} cannot be unpacked into {folder}: {error.strerror}.", "Set TMPDIR to a larger disk."
+                    "no-space",
+                    f"{path} cannot be unpacked into {folder}: {error.strerror}.",
+                    "Set TMPDIR to a larger disk.",
                 ) from None
             _check(unpacked, _head(unpacked), shown=path)
             yield unpacked
@@ -71,7 +75,9 @@ def _head(path: Path) -> bytes:
 
 def _check(path: Path, head: bytes, shown: Path) -> None:
     if not head:
-        raise InputError("not-a-trace", f"{shown} is empty.", "Export the report again: nsys-sync export REPORT.nsys-rep")
+        raise InputError(
+            "not-a-trace", f"{shown} is empty.", "Export the report again: nsys-sync export REPORT.nsys-rep"
+        )
     if not head.startswith(SQLITE_MAGIC):
         raise InputError("not-a-trace", f"{shown} is not an SQLite file.", _hint(shown, head))
     page = int.from_bytes(head[16:18], "big")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -113,11 +114,13 @@ class Trace:
 
     def python_stacks(self, rows: Column) -> list[tuple[StackFrame, ...]]:
         """The Python stack of each mark (by ``Marks.row``), innermost first; empty where it has no payload."""
-        return _python_stacks(self._db, rows, self._stacks)
+        with self._db.reading():
+            return _python_stacks(self._db, rows, self._stacks)
 
     def native_chains(self, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
         """Native call chains by id, innermost first."""
-        return _native_chains(self._db, chains)
+        with self._db.reading():
+            return _native_chains(self._db, chains)
 
 
 @contextmanager
@@ -130,18 +133,25 @@ def open_trace(path: str | Path) -> Iterator[Trace]:
     with files.sqlite_file(path) as readable:
         db = Database(readable, path)
         try:
-            yield _read(db, path)
+            check_export(db, path)
+            with db.reading():
+                trace = _read(db, path)
+            yield trace
         finally:
             db.close()
 
 
-def _read(db: Database, path: Path) -> Trace:
+def check_export(db: Database, path: Path) -> None:
+    """Raises InputError for a database that nsys did not export."""
     if not db.has("StringIds", "id", "value") or not db.tables & {"META_DATA_EXPORT", RUNTIME, "PROCESSES"}:
         raise InputError(
             "not-a-trace",
             f"{path} is an SQLite database, but not an Nsight Systems export.",
             "Give the .sqlite that nsys-sync export writes.",
         )
+
+
+def _read(db: Database, path: Path) -> Trace:
     warnings: list[tuple[str, str]] = []
     meta = _meta(db, warnings)
     names = _api_names(db)
@@ -259,7 +269,8 @@ def _ops(db: Database) -> Ops:
 def _physical(db: Database, pid: Column, device: Column) -> Column:
     """Device ids that mean the same GPU in every process: CUDA ordinals depend on CUDA_VISIBLE_DEVICES."""
     mapping = {
-        (int(str(p)), int(str(c))): int(str(g)) for g, c, p in _optional(db, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+        (int(str(p)), int(str(c))): int(str(g))
+        for g, c, p in _optional(db, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
     }
     if not mapping or all(cuda == gpu for (_, cuda), gpu in mapping.items()):
         return device
@@ -273,27 +284,27 @@ def _physical(db: Database, pid: Column, device: Column) -> Column:
     return physical
 
 
-def _linked(sync_id: Column, event_id: Column) -> Column:
+def _linked(sync_id: Column) -> Column:
     """The id that ties a wait to its record: eventSyncId where the export has it, else none."""
     return np.where(np.isin(sync_id, _NO_EVENT), -1, sync_id)
 
 
 def _syncs(db: Database) -> SyncRecords:
-    pid, correlation, device, context, stream, event_id, sync_id = db.columns(
-        _SYNC, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventId", "eventSyncId")
+    pid, correlation, device, context, stream, sync_id = db.columns(
+        _SYNC, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventSyncId")
     )
     device = _physical(db, pid, device)
-    event = _linked(sync_id, event_id)
+    event = _linked(sync_id)
     by = order(pid, correlation, device, context, stream, event)
     return SyncRecords(pid[by], correlation[by], device[by], context[by], stream[by], event[by])
 
 
 def _events(db: Database) -> EventRecords:
-    pid, correlation, device, context, stream, event_id, sync_id = db.columns(
-        _EVENT, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventId", "eventSyncId")
+    pid, correlation, device, context, stream, sync_id = db.columns(
+        _EVENT, ("globalPid", "correlationId", "deviceId", "contextId", "streamId", "eventSyncId")
     )
     device = _physical(db, pid, device)
-    event = _linked(sync_id, event_id)
+    event = _linked(sync_id)
     by = order(pid, event, correlation)
     return EventRecords(pid[by], correlation[by], device[by], context[by], stream[by], event[by])
 
@@ -317,10 +328,12 @@ def _marks(db: Database) -> tuple[dict[bool, Marks], PythonFrames]:
         return marks, "not_recorded"
     table = db.table("NVTX_EVENTS")
     domains: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for tid, domain, text in db.rows(f"SELECT globalTid, domainId, {_text(db)} FROM {table} WHERE eventType = {_DOMAIN}"):
+    for tid, domain, text in db.rows(
+        f"SELECT globalTid, domainId, {_text(db)} FROM {table} WHERE eventType = {_DOMAIN}"
+    ):
         if text in stacks.PYTHON_DOMAINS and tid is not None and domain is not None:
-            process = int(process_of(np.array([tid], dtype=np.int64))[0])
-            domains[stacks.PYTHON_DOMAINS[str(text)]].append((process, int(str(domain))))
+            owner = int(process_of(np.array([tid], dtype=np.int64))[0])
+            domains[stacks.PYTHON_DOMAINS[str(text)]].append((owner, int(str(domain))))
     payloads = [c for c in ("jsonText", "jsonTextId", "binaryData") if db.has("NVTX_EVENTS", c)]
     has_payload = " + ".join(f'("{c}" IS NOT NULL)' for c in payloads) or "0"
     found = filled = 0
@@ -335,8 +348,8 @@ def _marks(db: Database) -> tuple[dict[bool, Marks], PythonFrames]:
         )
         process = process_of(tid)
         keep = np.zeros(len(start), dtype=bool)
-        for pid, domain_id in pairs:
-            keep |= (process == pid) & (domain == domain_id)
+        for owner, number in pairs:
+            keep |= (process == owner) & (domain == number)
         found += int(keep.sum())
         filled += int((payload[keep] > 0).sum())
         start, tid, row = start[keep], tid[keep], row[keep]
@@ -345,22 +358,28 @@ def _marks(db: Database) -> tuple[dict[bool, Marks], PythonFrames]:
     return marks, "recorded" if filled else "not_exported" if found else "not_recorded"
 
 
+def payload_layouts(db: Database) -> dict[int, stacks.Layout]:
+    """Where the fields of a Python stack lie in binary payloads, by schema id. Raises InputError."""
+    with db.reading():
+        return _layouts(db)
+
+
 def _layouts(db: Database) -> dict[int, stacks.Layout]:
-    """Where the fields of a Python stack lie in binary payloads, by schema id."""
     entries: dict[int, dict[str, tuple[int, int]]] = {}
-    rows = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type") and db.rows(
-        f"SELECT schemaId, name, type, coalesce(offset, 0) FROM {db.table('NVTX_PAYLOAD_SCHEMA_ENTRIES')} WHERE name IS NOT NULL"
-    )
-    for schema, name, kind, offset in rows:
+    offsets = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type", "offset")
+    first = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type")
+    for schema, name, kind, offset in [*((*row, 0) for row in first), *offsets]:
         entries.setdefault(int(str(schema)), {})[str(name)] = (int(str(offset)), int(str(kind)))
-    sizes = {int(str(i)): int(str(size)) for i, size in _optional(db, "NVTX_PAYLOAD_SCHEMAS", "schemaId", "payloadSize")}
+    sizes = {
+        int(str(i)): int(str(size)) for i, size in _optional(db, "NVTX_PAYLOAD_SCHEMAS", "schemaId", "payloadSize")
+    }
     layouts: dict[int, stacks.Layout] = {}
     for schema, fields in entries.items():
         frame = entries.get(fields["Frames"][1]) if "Frames" in fields else None
         if frame is None or not {"Function", "File", "Line"} <= frame.keys() or "Frames count" not in fields:
             continue
         layouts[schema] = stacks.Layout(
-            count=fields["Frames count"][0],
+            frame_count=fields["Frames count"][0],
             frames=fields["Frames"][0],
             size=sizes.get(fields["Frames"][1], stacks.Layout().size),
             function=frame["Function"][0],
@@ -373,7 +392,7 @@ def _layouts(db: Database) -> dict[int, stacks.Layout]:
 def _python_stacks(
     db: Database, rows: Column, cache: dict[object, tuple[StackFrame, ...]]
 ) -> list[tuple[StackFrame, ...]]:
-    layouts = _layouts(db)
+    layouts = payload_layouts(db)
     table = db.table("NVTX_EVENTS")
     terms = ["jsonText" if db.has("NVTX_EVENTS", "jsonText") else "NULL"]
     if db.has("NVTX_EVENTS", "jsonTextId"):
@@ -441,7 +460,7 @@ def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame,
             NativeFrame(texts.get(int(s), "?"), texts.get(int(m), "").rpartition("/")[2])
             for s, m in zip(symbol[first:stop], module[first:stop], strict=True)
         )
-        for first, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        for first, stop in pairwise(bounds)
     }
 
 
@@ -487,7 +506,10 @@ def _meta(db: Database, warnings: list[tuple[str, str]]) -> Meta:
     elif tuple(int(part) for part in schema.split(".")[:2]) > TESTED_SCHEMA:
         tested = ".".join(str(part) for part in TESTED_SCHEMA)
         warnings.append(
-            ("newer-schema", f"Export schema {schema} is newer than the newest that was tested on real exports ({tested}).")
+            (
+                "newer-schema",
+                f"Export schema {schema} is newer than the newest that was tested on real exports ({tested}).",
+            )
         )
     traced = [
         f"{short}:{options.get(f'{_OPTIONS}{name}_BACKTRACES_THRESHOLD_NS', '?')}"

@@ -36,9 +36,9 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
 class Layout(NamedTuple):
-    """Byte offsets of a binary payload: of the frame count and the first frame, the size of a frame and its fields."""
+    """Byte offsets in a binary payload: frame count, first frame; the size of a frame, and the offsets in it."""
 
-    count: int = 12
+    frame_count: int = 12
     frames: int = 16
     size: int = 24
     function: int = 0
@@ -72,7 +72,7 @@ def from_binary(data: bytes, layouts: Mapping[int, Layout]) -> list[RawFrame] | 
         layout = layouts.get(schema)
         if layout is None or offset + size > len(data) or size < layout.frames:
             continue
-        (count,) = struct.unpack_from("<I", data, offset + layout.count)
+        (count,) = struct.unpack_from("<I", data, offset + layout.frame_count)
         first = offset + layout.frames
         if first + count * layout.size > offset + size:
             return None

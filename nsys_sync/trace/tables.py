@@ -88,7 +88,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class SyncRecords:
-    """What a synchronising call was waiting for, sorted by (pid, correlation). event: links to EventRecords (-1 = none)."""
+    """What a synchronising call waited for, sorted by (pid, correlation). event: as in EventRecords (-1 = none)."""
 
     pid: Column
     correlation: Column
@@ -113,7 +113,8 @@ class EventRecords:
 @dataclass(frozen=True)
 class Brackets:
     """nsys's own second row (eventClass 67) around a call that can block, sorted by (tid, start). name: index into
-    ``names``, bare names in alphabetical order; chain: id of the native call chain."""
+    ``names``, bare names in alphabetical order; chain: id of the native call chain.
+    """
 
     start: Column
     tid: Column
