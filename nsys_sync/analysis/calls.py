@@ -59,10 +59,10 @@ class Activity:
         return mask
 
     @property
-    def device_waits(self) -> int:
-        """How many calls made a stream wait on the device (they never block the host)."""
-        wanted = [code for code, name in enumerate(self.calls.names) if is_device_wait(name)]
-        return int(np.isin(self.calls.name, wanted).sum())
+    def waits_on_device(self) -> Mask:
+        """Which calls made a stream wait for an event on the device (they never block the host)."""
+        wanted = np.array([is_device_wait(name) for name in self.calls.names] or [False], dtype=bool)
+        return wanted[self.calls.name] if len(self.calls) else np.zeros(0, dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import numpy as np
 from nsys_sync.analysis import intervals
 from nsys_sync.analysis.calls import COPY, Activity, Blocking, Events, Mask
 from nsys_sync.analysis.timeline import CAUSES
+from nsys_sync.analysis.window import ALL, Window
 from nsys_sync.trace.columns import distinct, expand, order
-from nsys_sync.trace.tables import KERNEL, MEMCPY, Column
+from nsys_sync.trace.tables import MEMCPY, Column
 
 WAIT, REFILL, OVERHEAD, HOST, ON_DEVICE, ALLOC, TAIL, UNKNOWN = range(len(CAUSES))
 
@@ -76,23 +77,25 @@ class Blame:
     recoverable_all: int
 
 
-def blame(activity: Activity, blocking: Blocking, events: Events) -> Blame:
-    """Charge every gap of every device to its causes (docs/model.md has the definitions)."""
+def blame(activity: Activity, blocking: Blocking, events: Events, window: Window = ALL) -> Blame:
+    """Charge every gap of every device within the window to its causes (docs/model.md has the definitions)."""
     compute = _compute_covers(activity)
-    devices = _device_times(activity, blocking, compute)
-    copy_in_call = _copy_in_call(activity, blocking, events, compute)
-    credit = np.maximum(events.wait - copy_in_call, 0)
+    devices = _device_times(activity, blocking, compute, window)
+    counted = window.overlaps(events.start, events.end)
+    copy_in_call = np.where(counted, _copy_in_call(activity, blocking, events, compute), 0)
+    wait = np.where(counted, events.wait, 0)
+    credit = np.maximum(wait - copy_in_call, 0)
     gaps = _collect(activity, devices)
-    demands = _Demands.of(activity, blocking, events, gaps)
+    demands = _Demands.of(activity, blocking, events, gaps, window)
     granted = demands.granted(credit)
     causes = demands.causes(granted)
     idle = demands.by_event(gaps, granted, len(events), [d.device for d in devices])
     measured = idle.sum(axis=1)
-    recoverable = np.minimum(events.wait, measured[:, WAIT] + measured[:, REFILL] + copy_in_call)
+    recoverable = np.minimum(wait, measured[:, WAIT] + measured[:, REFILL] + copy_in_call)
     charged = Gaps(
         gaps.device, gaps.start, gaps.end, gaps.next_op, gaps.call, causes, demands.main_event(len(gaps.start), granted)
     )
-    together = int(copy_in_call.clip(max=events.wait).sum()) + demands.together(events, credit)
+    together = int(copy_in_call.clip(max=wait).sum()) + demands.together(events, credit)
     return Blame(devices, charged, idle, copy_in_call, recoverable, together)
 
 
@@ -111,7 +114,9 @@ def _compute_covers(activity: Activity) -> dict[int, Cover]:
     return covers
 
 
-def _device_times(activity: Activity, blocking: Blocking, compute: dict[int, Cover]) -> list[DeviceBusy]:
+def _device_times(
+    activity: Activity, blocking: Blocking, compute: dict[int, Cover], window: Window
+) -> list[DeviceBusy]:
     ops, calls = activity.ops, activity.calls
     work = activity.launches | activity.is_api("alloc", "graph_launch")
     work[blocking.row] = True
@@ -127,11 +132,15 @@ def _device_times(activity: Activity, blocking: Blocking, compute: dict[int, Cov
         near = np.flatnonzero(work & np.isin(activity.pid, processes))
         low = min(int(ops.start[rows[0]]), int(calls.start[near].min()) if len(near) else int(ops.start[rows[0]]))
         high = max(int(ops.end[rows].max()), int(calls.end[near].max()) if len(near) else low)
-        start, end = intervals.union(ops.start[rows], ops.end[rows])
+        low, high = max(low, window.low), min(high, window.high)
+        if low >= high:
+            continue
+        start, end = intervals.clip(*intervals.union(ops.start[rows], ops.end[rows]), low, high)
         busy = intervals.total(start, end)
-        computing = intervals.total(*cover)
+        computing = intervals.total(*intervals.clip(*cover, low, high))
         copies = rows[(ops.kind[rows] != MEMCPY) | blocks[activity.launch[rows]]]
-        blocking_copy = intervals.total(*intervals.union(ops.start[copies], ops.end[copies])) - computing
+        held = intervals.clip(*intervals.union(ops.start[copies], ops.end[copies]), low, high)
+        blocking_copy = intervals.total(*held) - computing
         gap_start, gap_end = intervals.gaps(start, end, low, high)
         at = np.searchsorted(ops.start[rows], gap_end, side="left")
         next_op = np.where(at < len(rows), rows[np.minimum(at, len(rows) - 1)], -1)
@@ -218,7 +227,7 @@ class _Demands:
     plain: Column
 
     @classmethod
-    def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps) -> _Demands:
+    def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps, window: Window) -> _Demands:
         """Read each gap as docs/model.md does: waiting, overhead, allocation, host, device, tail, unknown."""
         calls = activity.calls
         plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
@@ -244,6 +253,7 @@ class _Demands:
         np.add.at(plain[:, ALLOC], known[piece_gap[~waiting]], (high - low)[~waiting])
 
         recent, dropped = _recent_event(activity, events, launch)
+        recent = np.where(window.overlaps(events.start, events.end)[recent], recent, -1) if len(events) else recent
         since = np.where(recent >= 0, np.maximum(events.start[recent], g0), b) if len(events) else b
         in_pieces = np.zeros(len(known), dtype=np.int64)
         np.add.at(in_pieces, piece_gap, high - low)

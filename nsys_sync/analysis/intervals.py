@@ -18,6 +18,13 @@ def union(start: Column, end: Column) -> tuple[Column, Column]:
     return start[first], reach[np.concatenate((first[1:] - 1, [len(end) - 1]))]
 
 
+def clip(start: Column, end: Column, low: int, high: int) -> tuple[Column, Column]:
+    """The part of a disjoint ascending cover that lies in [low, high)."""
+    start, end = np.maximum(start, low), np.minimum(end, high)
+    real = end > start
+    return start[real], end[real]
+
+
 def gaps(start: Column, end: Column, low: int, high: int) -> tuple[Column, Column]:
     """What a disjoint ascending cover leaves free of [low, high), which contains it."""
     left = np.concatenate(([low], end))

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from nsys_sync.analysis.calls import Activity, Blocking, Events
+from nsys_sync.analysis.findings import StackOrigin
 from nsys_sync.trace.columns import lookup, pack
 from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import Column, Marks, NativeFrame, StackFrame
@@ -17,7 +18,7 @@ from nsys_sync.trace.tables import Column, Marks, NativeFrame, StackFrame
 T = TypeVar("T", bound=Hashable)
 
 #: How a call came by its stack, from sure to vague; the position is the code in columns.
-ORIGINS = ("exact", "neighbour", "sampled", "native", "none")
+ORIGINS: tuple[StackOrigin, ...] = ("exact", "neighbour", "sampled", "native", "none")
 EXACT, NEIGHBOUR, SAMPLED, NATIVE, NONE = range(len(ORIGINS))
 
 #: Modules of the CUDA stack and of the profiler: their frames do not tell what the program did.

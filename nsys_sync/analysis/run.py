@@ -1,0 +1,66 @@
+"""The whole analysis in one function: read ``analyze`` from top to bottom to know what the tool does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nsys_sync.analysis import assemble
+from nsys_sync.analysis.calls import connect, find_blocking
+from nsys_sync.analysis.findings import Report
+from nsys_sync.analysis.idle import blame
+from nsys_sync.analysis.options import Options
+from nsys_sync.analysis.rules import Catalogue
+from nsys_sync.analysis.sites import Users, find_sites
+from nsys_sync.analysis.source import Sources
+from nsys_sync.analysis.stacks import find_stacks
+from nsys_sync.analysis.steps import find_steps
+from nsys_sync.analysis.timeline import Timeline
+from nsys_sync.analysis.whatif import Predictor
+from nsys_sync.analysis.window import choose_window
+from nsys_sync.errors import NothingToAnalyze
+from nsys_sync.trace.reader import open_trace
+
+
+def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, Timeline]:
+    """Find every place where the host waits for the GPU in one export, and what it costs.
+
+    Raises InputError when the file is not a readable export, NothingToAnalyze when it holds no CUDA activity,
+    UsageError when the options ask for a window that is not there.
+    """
+    options = options or Options()
+    catalogue = Catalogue.load(options.rules)
+    with open_trace(path) as trace:
+        if not len(trace.calls) and not len(trace.ops):
+            raise NothingToAnalyze(
+                "no-cuda-activity",
+                f"No CUDA activity was recorded in {trace.path}.",
+                "Likely causes, most frequent first: the capture range never reached the GPU work; CUDA tracing was off "
+                "(-t cuda); the work ran in a process that nsys did not follow; another profiler (torch.profiler) held "
+                "CUPTI.",
+            )
+        activity = connect(trace)
+        blocking, events = find_blocking(trace, activity)
+        steps = find_steps(trace.ranges, activity, options.step)
+        window = choose_window(options, trace.ranges, steps)
+        stacks = find_stacks(trace, activity, blocking, events)
+        users = Users(options.project, options.library)
+        places, site = find_sites(stacks, blocking, events, assemble.api_names(activity, blocking), users)
+        charged = blame(activity, blocking, events, window)
+        predictor = Predictor.build(trace, activity, blocking, events, steps, charged, options)
+        findings = assemble.Findings(
+            trace=trace,
+            activity=activity,
+            blocking=blocking,
+            events=events,
+            steps=steps,
+            window=window,
+            stacks=stacks,
+            users=users,
+            places=places,
+            site=site,
+            charged=charged,
+            predictor=predictor,
+        )
+        sources = Sources(trace.capture, options.maps)
+        report = assemble.report(findings, sources, catalogue)
+        return report, assemble.timeline(findings, report)

@@ -1,0 +1,278 @@
+"""What if these syncs no longer blocked: the range of step times that the replay supports, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsys_sync.analysis import replay
+from nsys_sync.analysis.calls import COPY, NEVER, Activity, Blocking, Events, Mask
+from nsys_sync.analysis.findings import Confidence, WhatIf
+from nsys_sync.analysis.idle import Blame
+from nsys_sync.analysis.intervals import measure, union
+from nsys_sync.analysis.options import Options
+from nsys_sync.analysis.steps import ProcessSteps
+from nsys_sync.trace.columns import distinct
+from nsys_sync.trace.reader import Trace
+from nsys_sync.trace.tables import PINNED, Column
+
+#: How long after a wait the host may still be slower than usual (ns), but no longer than it waited.
+RECOVERY = 1_000_000
+#: Speed of pinned copies (bytes a ns = GB/s) where the trace has no large one: PCIe 5 x16, as measured on an H200.
+PINNED_GBPS = 50.0
+_LARGE_COPY = 1 << 20
+_ENOUGH = 8
+_SMALLEST_SPREAD = 0.03
+_ACTIVE = 0.85
+_SLOWED = 1.10
+_ALTERNATION = 0.05
+#: Replayed items over all predictions of one report; beyond it the sites with little wait get none.
+_BUDGET = 6_000_000
+
+
+@dataclass
+class Predictor:
+    """Predicts the median step time without some of the sync events.
+
+    host_speed: host time away from waits over host time right after one (1: no difference, 0: unknown, everything
+    was near a wait). saved: by position in the chains the time (ns) a copy of each call would save if it was pinned.
+    """
+
+    model: replay.Model | None
+    blocking: Blocking
+    events: Events
+    steps: ProcessSteps | None
+    now: int
+    spread: float
+    saved: Column
+    copy_event: Column
+    host_speed: float
+    near: Column
+    busy_per_step: int
+    reasons: list[str]
+    keep: Mask
+    _spent: int = 0
+    _bounds: dict[bool, int] = field(default_factory=dict)
+    _plain: list[list[replay.Block]] = field(default_factory=list)
+
+    @classmethod
+    def build(
+        cls,
+        trace: Trace,
+        activity: Activity,
+        blocking: Blocking,
+        events: Events,
+        steps: list[ProcessSteps],
+        charged: Blame,
+        options: Options,
+    ) -> Predictor:
+        """Prepare predictions for the process with the longest steps. Without steps every answer is None."""
+        usable = [s for s in steps if len(s.durations) and (s.completion > NEVER).all() and s.median]
+        chosen = max(usable, key=lambda s: (s.median or 0, -s.pid), default=None)
+        if not options.predict or not len(events) or any(d.withheld for d in charged.devices):
+            chosen = None
+        model = None if chosen is None else replay.build(trace, activity, blocking, chosen)
+        empty = np.empty(0, dtype=np.int64)
+        saved, copy_event, assumed = (
+            (empty, empty, False) if model is None else _savings(activity, blocking, model, options.copy_gbps)
+        )
+        speed, near = (1.0, empty) if model is None else _host_speed(activity, blocking, events)
+        return cls(
+            model=model,
+            blocking=blocking,
+            events=events,
+            steps=chosen,
+            now=(chosen.median or 0) if chosen else 0,
+            spread=_spread(chosen.durations) if chosen else 0.0,
+            saved=saved,
+            copy_event=copy_event,
+            host_speed=speed,
+            near=near,
+            busy_per_step=_busy_per_step(activity, chosen) if chosen else 0,
+            reasons=_reasons(trace, activity, model, assumed) if model else [],
+            keep=_last_of_process(events),
+        )
+
+    def of(self, wanted: Mask, *, needed: bool = False) -> WhatIf | None:
+        """The prediction without these events (mask over events); None without steps or beyond the budget.
+
+        needed: whether the program needs the awaited values, which the replay does not know.
+        """
+        model = self.model
+        if model is None or self.steps is None or self._spent > _BUDGET:
+            return None
+        self._spent += 3 * len(model.items)
+        gone = wanted & ~self.keep
+        removed: list[bool] = gone[self.blocking.event].tolist()
+        faster = np.where((self.copy_event >= 0) & gone[self.copy_event], self.saved, 0)
+        saved = faster if faster.any() else None
+        gain = np.round(self.near * (1 - self.host_speed)).astype(np.int64)
+        first = np.zeros(len(self.blocking.row), dtype=np.int64)
+        ends = np.where(self.events.sync >= 0, self.events.sync, self.events.copy)
+        first[ends] = gain
+        prepared = self._blocks(saved)
+        settled = []
+        medians = []
+        for extra in (None, first.tolist()):
+            outcome = replay.run(model, prepared, removed, saved=saved, gain=extra)
+            settled.append(outcome.settled)
+            medians.append(int(np.median(np.diff(outcome.completions))))
+        bound = self._bound(saved)
+        # Where everything was near a wait the host's own speed is unknown: it may be fast enough not to matter.
+        unknown = self.host_speed == 0 and bool(gain[gone].any())
+        low, high = min(*medians, bound) if unknown else min(medians), max(medians)
+        low = max(low, min(bound, high))
+        low, high = int(low * (1 - self.spread)), int(high * (1 + self.spread))
+        confidence, reasons = self._confidence(high, all(settled), needed)
+        return WhatIf(
+            step_ns_now=self.now,
+            step_ns_low=low,
+            step_ns_high=high,
+            gpu_bound_ns=bound,
+            confidence=confidence,
+            reasons=reasons,
+        )
+
+    def _blocks(self, saved: Column | None) -> list[list[replay.Block]]:
+        assert self.model is not None
+        if saved is not None:
+            return replay.blocks(self.model, saved, False)
+        if not self._plain:
+            self._plain = replay.blocks(self.model, None, False)
+        return self._plain
+
+    def _bound(self, saved: Column | None) -> int:
+        """Median step time (ns) with a host that is infinitely fast."""
+        assert self.model is not None
+        if saved is None and False in self._bounds:
+            return self._bounds[False]
+        prepared = replay.blocks(self.model, saved, True)
+        nothing = [False] * len(self.blocking.row)
+        outcome = replay.run(self.model, prepared, nothing, saved=saved, unlimited_host=True)
+        bound = max(int(np.median(np.diff(outcome.completions))), 0)
+        if saved is None:
+            self._bounds[False] = bound
+        return bound
+
+    def _confidence(self, high: int, settled: bool, needed: bool) -> tuple[Confidence, list[str]]:
+        reasons = list(self.reasons)
+        active = min(self.busy_per_step / high, 1.0) if high else 0.0
+        if active < _ACTIVE:
+            reasons.append(f"the GPU would be active for {active:.0%} of the step: the host's speed decides")
+        if not settled:
+            reasons.append("the collectives of the ranks did not come to rest in the replay")
+        if needed:
+            reasons.append("the program needs the awaited values: data dependence is not modelled")
+        return ("high", "medium")[len(reasons)] if len(reasons) < 2 else "low", reasons or [
+            "one thread launches at a time, the GPU stays active, the profiler cost less than 10 %"
+        ]
+
+
+def _spread(durations: Column) -> float:
+    """Standard error of the median step time, relative, from the median deviation; at least 3 %."""
+    middle = float(np.median(durations))
+    deviation = 1.4826 * float(np.median(np.abs(durations - middle)))
+    return min(max(1.2533 * deviation / np.sqrt(len(durations)) / max(middle, 1.0), _SMALLEST_SPREAD), 0.5)
+
+
+def _last_of_process(events: Events) -> Mask:
+    """The last sync event of each process: it ends the capture and stays."""
+    last = np.zeros(len(events), dtype=bool)
+    for pid in distinct(np.sort(events.pid)):
+        last[np.flatnonzero(events.pid == pid)[-1]] = True
+    return last
+
+
+def _savings(
+    activity: Activity, blocking: Blocking, model: replay.Model, gbps: float | None
+) -> tuple[Column, Column, bool]:
+    """By position in the chains: time (ns) that a blocking copy would save from pinned memory, and its event (-1 =
+    none); and whether the speed of pinned copies is assumed."""
+    ops, copies = activity.ops, activity.ops.copies
+    duration = np.maximum(ops.end[copies.op] - ops.start[copies.op], 1)
+    large = (copies.bytes >= _LARGE_COPY) & ((copies.src == PINNED) | (copies.dst == PINNED))
+    speed = gbps or (float(np.median(copies.bytes[large] / duration[large])) if large.any() else PINNED_GBPS)
+    event_of_call = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
+    is_copy = blocking.kind == COPY
+    event_of_call[blocking.row[is_copy]] = blocking.event[is_copy]
+    event = np.full(len(ops), -1, dtype=np.int64)
+    saved = np.zeros(len(ops), dtype=np.int64)
+    event[copies.op] = event_of_call[activity.launch[copies.op]]
+    saved[copies.op] = np.maximum(duration - np.ceil(copies.bytes / speed).astype(np.int64), 0)
+    chained = model.chains.op
+    assumed = gbps is None and not large.any() and bool((event >= 0).any())
+    return saved[chained], event[chained], assumed
+
+
+def _host_speed(activity: Activity, blocking: Blocking, events: Events) -> tuple[float, Column]:
+    """Host time of a launch away from waits over host time right after a wait (0: all were near a wait, 1: none was);
+    and by event the host time (ns) right after its wait and before the next event of its thread.
+
+    Launches are compared with launches of the same API: from the end of the call before to their own end.
+    """
+    calls = activity.calls
+    cold = np.minimum(events.wait, RECOVERY)
+    near = cold.copy()
+    close = np.zeros(len(calls), dtype=bool)
+    launches = np.flatnonzero(activity.launches)
+    for tid in distinct(np.sort(events.tid)):
+        mine = np.flatnonzero(events.tid == tid)
+        near[mine[:-1]] = np.minimum(cold[mine[:-1]], np.maximum(events.start[mine[1:]] - events.end[mine[:-1]], 0))
+        waited = mine[events.wait[mine] > 0]
+        rows = launches[calls.tid[launches] == tid]
+        last = np.searchsorted(events.end[waited], calls.start[rows], side="right") - 1
+        rows, last = rows[last >= 0], waited[last[last >= 0]]
+        close[rows] = calls.start[rows] - events.end[last] < cold[last]
+    before = activity.before[launches]
+    cost = calls.end[launches] - np.where(before >= 0, calls.end[before], calls.start[launches])
+    close = close[launches]
+    slow = fast = 0.0
+    for name in distinct(np.sort(calls.name[launches])):
+        same = calls.name[launches] == name
+        near_cost, away_cost = cost[same & close], cost[same & ~close]
+        if len(near_cost) >= _ENOUGH and len(away_cost) >= _ENOUGH:
+            slow += len(near_cost) * float(np.median(near_cost))
+            fast += len(near_cost) * float(np.median(away_cost))
+    if not close.any():
+        return 1.0, near
+    return (min(fast / slow, 1.0) if slow else 0.0), near
+
+
+def _busy_per_step(activity: Activity, steps: ProcessSteps) -> int:
+    """GPU time (ns) a step of the busiest device of the process, between the first and the last completion."""
+    ops = activity.ops
+    low, high = steps.completion[:1], steps.completion[-1:]
+    most = 0
+    for device in distinct(np.sort(ops.device[ops.pid == steps.pid])):
+        rows = np.flatnonzero(ops.device == device)
+        most = max(most, int(measure(*union(ops.start[rows], ops.end[rows]), low, high)[0]))
+    return most // max(len(steps.durations), 1)
+
+
+def _reasons(trace: Trace, activity: Activity, model: replay.Model, assumed: bool) -> list[str]:
+    """What lowers the confidence of every prediction from this trace."""
+    reasons = []
+    if _concurrent(activity):
+        reasons.append("several threads launch at the same time: they contend for the GIL and the GPU, not modelled")
+    if not model.waits_linked:
+        reasons.append("waits between streams are not linked to events in this trace: their order is not modelled")
+    if assumed:
+        reasons.append(f"the speed of pinned copies is assumed ({PINNED_GBPS:.0f} GB/s): the trace has no large one")
+    capture = trace.capture
+    if capture is None or not capture.step_ns_before or not capture.step_ns_inside:
+        reasons.append("how much the profiler slowed the steps was not measured")
+    elif capture.step_ns_inside / capture.step_ns_before >= _SLOWED:
+        reasons.append(f"the profiler slowed the steps to {capture.step_ns_inside / capture.step_ns_before:.2f} x")
+    return reasons
+
+
+def _concurrent(activity: Activity) -> bool:
+    """Whether threads of a process launch in turns: more than one launch in twenty comes from another thread than the
+    one before. A hand-over to autograd's thread and back is two in a step."""
+    calls, rows = activity.calls, np.flatnonzero(activity.launches)
+    for pid in distinct(np.sort(activity.pid[rows])):
+        tid = calls.tid[rows[activity.pid[rows] == pid]]
+        if len(tid) > 1 and float((tid[1:] != tid[:-1]).mean()) > _ALTERNATION:
+            return True
+    return False
