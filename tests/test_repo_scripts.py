@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nsys_sync.analysis.run import analyze
 from scripts import bench, dead_code
 
 SCRIPTS = bench.ROOT / "scripts"
@@ -112,6 +113,18 @@ def test_copies_of_a_trace_follow_each_other(sample: Callable[[str], Path], tmp_
     assert pauses >= 2
     assert marks[0] % 3 == 0
     assert marks[0] > 0
+
+
+def test_three_copies_cost_three_times_as_much(sample: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "three.sqlite"
+    shutil.copy(sample("probe-sync"), path)
+    path.chmod(0o644)
+    with closing(sqlite3.connect(path)) as connection:
+        bench.multiply(connection, 3)
+    once = analyze(sample("probe-sync"))[0].totals
+    thrice = analyze(path)[0].totals
+    for name in ("host_blocking_calls", "sync_events", "wait_ns", "recoverable_ns"):
+        assert getattr(thrice, name) == 3 * getattr(once, name), name
 
 
 def test_a_failing_contender_is_not_measured() -> None:
