@@ -11,6 +11,8 @@ from nsys_sync.errors import UsageError
 
 #: Before this version graph replays recorded as a whole are missing from the export: their kernels are traced instead.
 _EXPORTS_GRAPHS = (2025, 1, 0)
+#: Before this version every Python that ends before the range has begun aborts (exit 134) if it is sampled.
+_SAMPLES_SAFELY = (2025, 1, 0)
 #: What the launcher decides itself, by the option of ours that decides it.
 _OURS = {
     "--output": "-o",
@@ -28,12 +30,12 @@ def tracing_arguments(nsys: Nsys, captured: CaptureRange, detail: Detail) -> lis
         raise UsageError(
             "nsys-arg-taken", f"nsys's {name} is set by nsys-sync and cannot be passed through.", f"Use {_OURS[name]}."
         )
-    chosen = [*_chosen(nsys, known, detail), *captured.arguments]
+    chosen = [*_chosen(nsys, known, captured, detail), *captured.arguments]
     kept = [argument for argument in chosen if known.name_of(argument) in known]
     return [argument for argument in kept if known.name_of(argument) not in replaced] + list(detail.extra)
 
 
-def _chosen(nsys: Nsys, known: Options, detail: Detail) -> Iterator[str]:
+def _chosen(nsys: Nsys, known: Options, captured: CaptureRange, detail: Detail) -> Iterator[str]:
     traced = ["cuda", "nvtx"]
     if detail.gil:
         if not known.allows("--trace", "python-gil"):
@@ -51,7 +53,8 @@ def _chosen(nsys: Nsys, known: Options, detail: Detail) -> Iterator[str]:
         yield "--sample=process-tree" if known.allows("--sample", "process-tree") else "--sample=cpu"
         yield "--python-backtrace=cuda"
         yield f"--cudabacktrace={detail.backtrace}:0"
-        yield "--python-sampling=true"
+        if nsys.version >= _SAMPLES_SAFELY or not captured.waits:
+            yield "--python-sampling=true"
     yield "--cpuctxsw=none"
     # Timing events on the device makes streams wait for one another.
     yield "--cuda-event-trace=false"

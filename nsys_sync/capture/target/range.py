@@ -110,6 +110,7 @@ class Capture:
         self._opened_by: str | None = None
         self._closed_by: str | None = None
         self._script_call: str | None = None
+        self._script_ranges = 0
         self._other_profiler: str | None = None
 
     # Steps
@@ -246,6 +247,7 @@ class Capture:
     @_harmless
     def script_started(self, place: str) -> None:
         """The script has opened a capture, at PLACE (``FILE:LINE``); in mode ``auto`` that is the range."""
+        self._script_ranges += 1
         if self.state not in (WAITING, LISTENING):
             return
         self.state = LISTENING
@@ -363,6 +365,7 @@ class Capture:
                     "opened_by": self._opened_by,
                     "closed_by": self._closed_by,
                     "script_call": self._script_call,
+                    "script_ranges": self._script_ranges,
                     "other_profiler": self._other_profiler,
                     "cuda": self._first_cuda is not None or self._uses_cuda(),
                 },

@@ -1,0 +1,193 @@
+"""Finds the report of a run and says what went wrong if there is none. nsys's exit code tells nothing about it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from nsys_sync.capture.launch import Run
+from nsys_sync.capture.naming import with_suffix
+from nsys_sync.errors import CaptureError, NothingToAnalyze
+
+#: File times may be coarser than the clock.
+_TOLERANCE_NS = 2_000_000_000
+_FULL_BYTES = 16 << 20
+_PATH = re.compile(r"(/[^\s'\"]*nsys-report-\w+\.(?:nsys-rep|qdrep|qdstrm))")
+_PROGRESS = re.compile(r"^\[\d+/\d+\]|^Processing |^\s*$")
+_NO_SPACE = re.compile(r"no space left|disk full|not enough (?:disk )?space", re.IGNORECASE)
+_LAST_LINES = 5
+
+
+def find_report(run: Run) -> Path:
+    """The report that this run wrote, where it was asked for; never one that was there before.
+
+    Raises NothingToAnalyze if the range never began, CaptureError with the cause if there is no report otherwise.
+    """
+    report = run.launch.report
+    if is_new(report, run):
+        return report
+    for stray in _elsewhere(run, (".nsys-rep", ".qdrep")):
+        return _moved(stray, report)
+    for stream in _elsewhere(run, (".qdstrm",)):
+        return _converted(stream, report, run)
+    raise _why_none(run)
+
+
+def other_reports(run: Run) -> list[Path]:
+    """Further reports of a run with several ranges (``--capture-range-end=repeat``): NAME.2.nsys-rep and so on."""
+    return [path for path in _numbered(run)[1:] if is_new(path, run)]
+
+
+def partial_report(run: Run) -> Path | None:
+    """What an interrupted run left behind: a report, or the stream that one can be made from."""
+    if is_new(run.launch.report, run):
+        return run.launch.report
+    return next(_elsewhere(run, (".nsys-rep", ".qdrep", ".qdstrm")), None)
+
+
+def last_words(run: Run) -> str:
+    """The last lines of nsys's own output, without its progress bars."""
+    lines = [line.strip() for line in re.split(r"[\r\n]", run.log)]
+    kept = [line for line in lines if not _PROGRESS.match(line)]
+    return "\n".join(kept[-_LAST_LINES:])
+
+
+def is_new(path: Path, run: Run) -> bool:
+    """Whether the file has content and was written since the run began."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return found.st_size > 0 and found.st_mtime_ns >= run.started - _TOLERANCE_NS
+
+
+def _numbered(run: Run) -> list[Path]:
+    stem = run.launch.report.name.removesuffix(".nsys-rep")
+    found = run.launch.report.parent.glob(f"{_literal(stem)}.*.nsys-rep")
+    numbers = {path: path.name.removeprefix(f"{stem}.").removesuffix(".nsys-rep") for path in found}
+    return sorted((path for path, number in numbers.items() if number.isdigit()), key=lambda path: int(numbers[path]))
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", text)
+
+
+def _elsewhere(run: Run, suffixes: tuple[str, ...]) -> Iterator[Path]:
+    """Files of this run that nsys put somewhere else: beside the report, where its log says, where it keeps drafts."""
+    base = run.launch.report.with_name(run.launch.report.name.removesuffix(".nsys-rep"))
+    places = [*_numbered(run), *(with_suffix(base, suffix) for suffix in suffixes)]
+    places += [Path(found) for found in reversed(_PATH.findall(run.log))]
+    for path in places:
+        if path.suffix in suffixes and is_new(path, run):
+            yield path
+
+
+def _moved(stray: Path, report: Path) -> Path:
+    try:
+        shutil.move(stray, report)
+    except OSError as error:
+        raise CaptureError(
+            "report-elsewhere",
+            f"nsys could not write {report} and put the report at {stray}; it cannot be moved: {error.strerror}.",
+            f"Analyse it there: nsys-sync report {shlex.quote(str(stray))}",
+        ) from None
+    return report
+
+
+def _converted(stream: Path, report: Path, run: Run) -> Path:
+    nsys = run.launch.nsys
+    if nsys.importer is None:
+        raise CaptureError(
+            "qdstrm-only",
+            f"nsys left {stream} and could not make a report of it: its host part is not beside {nsys.path}.",
+            f"Where all of nsys {nsys.version_name} is installed: QdstrmImporter -i {shlex.quote(str(stream))}",
+        )
+    command = [str(nsys.importer), "-i", str(stream), "-o", str(report)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if not is_new(report, run):
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        raise CaptureError(
+            "qdstrm-only",
+            f"nsys left {stream}, and its importer failed: {said[-1] if said else 'it does not say why'}",
+            f"Try again: {shlex.join(command)}",
+        )
+    stream.unlink(missing_ok=True)
+    return report
+
+
+def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
+    if not run.program_started:
+        return CaptureError(
+            "nsys-failed",
+            f"nsys did not start the program. It says:\n{last_words(run)}",
+            f"The command was: {_shown(run)}",
+        )
+    full = next((folder for folder in _folders(run) if shutil.disk_usage(folder).free < _FULL_BYTES), None)
+    if full is not None or _NO_SPACE.search(run.log):
+        return CaptureError(
+            "disk-full",
+            f"There is no space left on {full or run.launch.report.parent}, so nsys could not write the report.",
+            "Make room, write elsewhere with -o, or move nsys's drafts with TMPDIR.",
+        )
+    if not run.range_began:
+        return _never_began(run)
+    words = last_words(run)
+    return CaptureError(
+        "no-report",
+        f"nsys wrote no report (it ended with {run.exit_code}). "
+        + (f"It says:\n{words}" if words else "It says nothing."),
+        f"The command was: {_shown(run)}",
+    )
+
+
+def _never_began(run: Run) -> NothingToAnalyze:
+    text, hint = _cause(run)
+    return NothingToAnalyze("range-never-started", f"The capture range never started: {text}.", hint)
+
+
+def _cause(run: Run) -> tuple[str, str]:
+    """Why the range never began, and how to capture without it; most certain causes first."""
+    mode = run.launch.captured.mode
+    if mode == "nvtx":
+        name = run.launch.captured.spec.partition(":")[2]
+        return f"no NVTX range “{name}” was opened", _nvtx_hint(run)
+    if mode == "script":
+        return "the program never called cudaProfilerStart", "Let nsys-sync choose the range: --capture steps:10:20"
+    if not run.loaded:
+        return "no Python of the program loaded the step module", "Record everything: --capture all"
+    call = next((report["script_call"] for report in run.reports if report.get("script_call")), None)
+    if mode == "auto" and call:
+        return f"the program's own call at {call} was never reached", "Ignore it: --capture steps:10:20"
+    steps = max((report["steps_run"] or 0 for report in run.reports), default=0)
+    if not any(report.get("cuda") for report in run.reports):
+        return "the program did not use CUDA through Python", "Record everything: --capture all"
+    if steps:
+        skip = run.launch.captured.target.get("skip", 10)
+        return (
+            f"the program ran {steps} steps, and the capture begins after {skip}",
+            f"Begin earlier: --capture steps:{max(1, steps // 3)}:{max(1, steps // 2)}",
+        )
+    return (
+        "the program took no optimizer step and ended before the capture by time began",
+        "Begin earlier (--capture time:2:5), or record everything: --capture all",
+    )
+
+
+def _nvtx_hint(run: Run) -> str:
+    if run.launch.nsys.version < (2024, 1, 0):
+        version = run.launch.nsys.version_name
+        return f"Check the name. nsys {version} also drops the ranges of the Python package nvtx from 0.2.13 on."
+    return "Check the name (NAME@DOMAIN for one domain), or record everything: --capture all"
+
+
+def _folders(run: Run) -> list[Path]:
+    return [run.launch.report.parent, Path(tempfile.gettempdir())]
+
+
+def _shown(run: Run) -> str:
+    return shlex.join([str(run.launch.nsys.path), "profile", *run.launch.arguments, "…", *run.launch.program.command])
