@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -27,3 +27,8 @@ class Options:
     rules: Path | None = None
     copy_gbps: float | None = None
     predict: bool = True
+
+    @property
+    def changes_findings(self) -> bool:
+        """Whether anything but the place of source files was chosen."""
+        return replace(self, maps=()) != Options()

@@ -1,0 +1,64 @@
+"""What a command was given, whatever its kind, as a report: an export, an nsys report, or a saved report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsys_sync.analysis.findings import Report
+from nsys_sync.errors import UsageError
+
+if TYPE_CHECKING:
+    from nsys_sync.analysis.options import Options
+    from nsys_sync.analysis.timeline import Timeline
+
+NSYS_REPORTS = (".nsys-rep", ".qdrep")
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)")
+_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def read(
+    path: Path, options: Options | None = None, say: Callable[[str], None] = lambda _: None
+) -> tuple[Report, Timeline | None]:
+    """Analyse an export (.sqlite, .sqlite.xz), export and analyse an nsys report, or read a saved report (.json).
+
+    say: told what takes a while. A saved report has no timeline, and its options were chosen when it was made: options
+    are then refused (UsageError). Raises the errors of ``analysis.run.analyze``, ``ensure_export`` and ``Report.load``.
+    """
+    if path.suffix == ".json":
+        report = Report.load(path)
+        if options is not None and options.changes_findings:
+            raise UsageError(
+                "saved-report",
+                f"{path} is a saved report: what it counts was chosen when it was made.",
+                "Give the trace itself to choose steps, windows or folders.",
+            )
+        return report, None
+    from nsys_sync.analysis.run import analyze
+
+    if path.suffix in NSYS_REPORTS:
+        from nsys_sync.capture.export import ensure_export
+        from nsys_sync.capture.nsys import find_nsys
+
+        path = ensure_export(path, find_nsys, say)
+    return analyze(path, options)
+
+
+def duration_ns(option: str, text: str) -> int:
+    """A time with its unit (``12ms``, ``1.5s``, ``300us``) in ns. Raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError("bad-time", f"{option} {text!r} is not a time with a unit.", f"For example: {option} 12ms")
+    return round(float(match[1]) * _NS[match[2]])
+
+
+def path_maps(given: list[str]) -> list[tuple[str, str]]:
+    """``OLD=NEW`` pairs. Raises UsageError."""
+    pairs = [text.partition("=") for text in given]
+    for text, (old, equal, _) in zip(given, pairs, strict=True):
+        if not equal or not old:
+            raise UsageError("path-map", f"--map-path {text!r} is not OLD=NEW.", "For example: --map-path /workspace=.")
+    return [(old, new) for old, _, new in pairs]
