@@ -1,6 +1,7 @@
 """nsys-sync: where a GPU program's CPU waits for the GPU, at which Python line, and what that costs.
 
-``analyze(path)`` gives a ``Report``; ``Report.load(path)`` reads a saved one. Everything heavy is imported when used.
+``analyze(path)`` gives a ``Report``; ``Report.load(path)`` reads a saved one. ``step()`` and ``region(name)`` are for
+programs that mark their own steps and parts. Everything heavy is imported when used.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nsys_sync.analysis.findings import Report
+    from nsys_sync.capture.marks import region, step
 
-__all__ = ["Report", "__version__", "analyze"]
+__all__ = ["Report", "__version__", "analyze", "region", "step"]
 
 
 def analyze(path: str | Path, **options: Any) -> Report:
@@ -34,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from nsys_sync.analysis.findings import Report
 
         return Report
+    if name in ("step", "region"):
+        from nsys_sync.capture import marks
+
+        return getattr(marks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

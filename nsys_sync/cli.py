@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nsys_sync.errors import ExitCode, NsysSyncError, UsageError
+
+if TYPE_CHECKING:
+    from nsys_sync.profile import Profiled
 
 app = typer.Typer(
     name="nsys-sync",
@@ -29,14 +34,19 @@ MapPath = Annotated[
 ]
 
 
+class Backtrace(StrEnum):
+    """CUDA calls that get a Python stack."""
+
+    sync = "sync"
+    all = "all"
+
+
 def main() -> None:
     """Entry point: errors become one sentence on stderr and their exit code."""
     try:
         app()
     except NsysSyncError as error:
-        say(f"nsys-sync: {error.message}")
-        if error.hint:
-            say(f"  {error.hint}")
+        _say_error(error)
         sys.exit(int(error.exit_code))
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`: not our failure.
@@ -53,6 +63,12 @@ def main() -> None:
 def say(text: str) -> None:
     """A line for people, beside the output proper."""
     print(text.encode("utf-8", "replace").decode("utf-8"), file=sys.stderr, flush=True)
+
+
+def _say_error(error: NsysSyncError) -> None:
+    say(f"nsys-sync: {error.message}")
+    if error.hint:
+        say(f"  {error.hint}")
 
 
 def _version(wanted: bool) -> None:
@@ -197,6 +213,114 @@ def report(
         outputs.save("save", lambda path: save_sqlite(found, path, force=force))
     if open_ and html is not None:
         typer.launch(Path(html).absolute().as_uri())
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def profile(
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="PROGRAM", help="A Python script or any command; all that follows is its own."),
+    ] = [],
+    module: Annotated[
+        str | None, typer.Option("-m", metavar="MODULE", help="Run a module as a script, like python -m.")
+    ] = None,
+    capture: Annotated[
+        str,
+        typer.Option(
+            metavar="RANGE",
+            help="auto, steps:SKIP:COUNT, time:DELAY:SECONDS, nvtx:NAME, script (its own range) or all.",
+        ),
+    ] = "auto",
+    backtrace: Annotated[
+        Backtrace, typer.Option(help="CUDA calls that get a Python stack; all is slow.", case_sensitive=False)
+    ] = Backtrace.sync,
+    light: Annotated[bool, typer.Option("--light", help="No backtraces and no sampling.")] = False,
+    gil: Annotated[bool, typer.Option("--gil", help="Record the GIL too.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="NAME",
+            help="Base name of the files; {script}, {time}, {rank}, {host}, {pid} are filled in.",
+        ),
+    ] = None,
+    force: Force = False,
+    no_html: Annotated[bool, typer.Option("--no-html", help="Write no dashboard.")] = False,
+    only_ranks: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Profile these ranks and run the others plainly.")
+    ] = None,
+    nsys: Annotated[str | None, typer.Option(metavar="PATH", help="The nsys to use.")] = None,
+    nsys_arg: Annotated[
+        list[str], typer.Option(metavar="ARG", help="Pass an argument on to nsys profile (repeatable).")
+    ] = [],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")] = False,
+) -> None:
+    """Run a program under nsys and report its syncs."""
+    from nsys_sync.capture.launch import run_plainly
+    from nsys_sync.capture.naming import Program
+    from nsys_sync.capture.plan import Detail, parse_ranks
+    from nsys_sync.capture.prepare import Request, prepare
+    from nsys_sync.profile import profile as run_profile
+
+    request = Request(
+        words=program,
+        module=module,
+        capture=capture,
+        detail=Detail(backtrace=backtrace.value, light=light, gil=gil, extra=tuple(nsys_arg)),
+        nsys=nsys,
+        output=output,
+        force=force,
+        only_ranks=None if only_ranks is None else parse_ranks(only_ranks),
+    )
+    launch = prepare(request)
+    if dry_run:
+        print(launch.shown)
+        return
+    if isinstance(launch, Program):
+        run_plainly(launch)
+    else:
+        _show_profile(run_profile(launch, lambda text: say(f"nsys-sync: {text}")), html=not no_html, force=force)
+
+
+def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
+    """Print and write what a run gave, and leave with its exit code."""
+    written = list(profiled.written)
+    if profiled.report is not None:
+        from nsys_sync.report import text
+        from nsys_sync.report.files import write_new
+
+        if profiled.speaks:
+            text.render(profiled.report)
+        written.append(write_new(profiled.path(".json"), profiled.report.to_json(), force=force))
+        if html:
+            from nsys_sync.report.html import write
+
+            written.append(write(profiled.report, profiled.timeline, profiled.path(".html"), force=force))
+    for path in written:
+        say(f"Written: {path}")
+    if profiled.error is not None:
+        _say_error(profiled.error)
+    raise typer.Exit(profiled.exit_code)
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(metavar="REPORT", help="A report of nsys: .nsys-rep or .qdrep")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PATH", help="The .sqlite to write (beside the report).")
+    ] = None,
+    nsys: Annotated[str | None, typer.Option(metavar="PATH", help="The nsys to use.")] = None,
+    force: Force = False,
+) -> None:
+    """Make the .sqlite that report needs, Python frames included."""
+    from nsys_sync.capture.export import export as export_report
+    from nsys_sync.capture.nsys import find_nsys
+
+    target = source.with_suffix(".sqlite") if output is None else output
+    written = export_report(find_nsys(nsys), source, target, lambda text: say(f"nsys-sync: {text}"), force=force)
+    print(written)
+    say(f"Next: nsys-sync report {shlex.quote(str(written))}")
 
 
 @app.command()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from nsys_sync.capture import judge, launch
 from nsys_sync.capture.export import export
 from nsys_sync.capture.naming import with_suffix
 from nsys_sync.capture.plan import CaptureRange
-from nsys_sync.capture.prepare import Launch
+from nsys_sync.capture.prepare import Launch, check_place
 from nsys_sync.errors import CaptureError, NothingToAnalyze, NsysSyncError
 from nsys_sync.trace.annotate import annotate
 from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
@@ -31,7 +30,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Profiled:
-    """What a run gave. Without a report ``error`` says why. program_exit: the program's own exit code."""
+    """What a run gave. Without a report ``error`` says why.
+
+    program_exit: the program's own exit code. speaks: whether this run prints its report; of several ranks one does.
+    """
 
     base: Path
     program_exit: int
@@ -39,6 +41,11 @@ class Profiled:
     timeline: Timeline | None = None
     error: NsysSyncError | None = None
     written: tuple[Path, ...] = ()
+    speaks: bool = True
+
+    def path(self, suffix: str) -> Path:
+        """The run's file with this ending."""
+        return with_suffix(self.base, suffix)
 
     @property
     def exit_code(self) -> int:
@@ -49,12 +56,13 @@ class Profiled:
 def profile(prepared: Launch, say: Say, environment: Mapping[str, str] | None = None) -> Profiled:
     """Run the program, export and analyse what was captured.
 
-    What goes wrong once the program has run is returned, together with the program's exit code; only an nsys that
-    cannot be started raises (CaptureError).
+    What goes wrong once the program has run is returned, together with the program's exit code; only a folder that
+    cannot be written (OutputError) and an nsys that cannot be started (CaptureError) raise.
     """
+    prepared = replace(prepared, warnings=[*prepared.warnings, *check_place(prepared.base)])
     for _, text in prepared.warnings:
         say(text)
-    say(f"Running {shlex.join(prepared.program.command)} under nsys {prepared.nsys.version_name}.")
+    say(f"Running {prepared.program.shown} under nsys {prepared.nsys.version_name}.")
     run = launch.run(prepared, dict(os.environ) if environment is None else environment, say)
     try:
         return _analyzed(run, say)
@@ -78,8 +86,14 @@ def _analyzed(run: launch.Run, say: Say) -> Profiled:
         report, timeline = analyze(database)
     except NothingToAnalyze as error:
         raise _nothing(error, run) from None
-    kept = _with_sources(report, database, info)
-    return Profiled(base, run.exit_code, report=kept, timeline=timeline, written=(found, database))
+    return Profiled(
+        base,
+        run.exit_code,
+        report=_with_sources(report, database, info),
+        timeline=timeline,
+        written=(found, database),
+        speaks=run.launch.speaks,
+    )
 
 
 def _with_sources(report: Report, database: Path, info: CaptureInfo) -> Report:

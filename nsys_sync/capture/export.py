@@ -36,9 +36,13 @@ def report_version(report: Path) -> tuple[int, int, int] | None:
 def existing_export(report: Path) -> Path | None:
     """The export beside a report if it can be used: newer than the report, and complete."""
     for path in (report.with_suffix(".sqlite"), _own_name(report)):
-        if path.is_file() and path.stat().st_mtime_ns >= report.stat().st_mtime_ns and is_whole(path):
+        if _is_current(path, report):
             return path
     return None
+
+
+def _is_current(path: Path, report: Path) -> bool:
+    return path.is_file() and path.stat().st_mtime_ns >= report.stat().st_mtime_ns and is_whole(path)
 
 
 def ensure_export(report: Path, find_nsys: Callable[[], Nsys], say: Say) -> Path:
@@ -65,7 +69,7 @@ def ensure_export(report: Path, find_nsys: Callable[[], Nsys], say: Say) -> Path
 
 
 def export(nsys: Nsys, report: Path, output: Path, say: Say, *, force: bool = False) -> Path:
-    """Export a report (.nsys-rep, .qdrep) to ``output``; the absolute path written.
+    """Export a report (.nsys-rep, .qdrep) to ``output``; the absolute path. A current export is left as it is.
 
     Raises InputError if the report is not one, OutputError if ``output`` exists (without ``force``) or cannot be
     written, CaptureError if nsys cannot export it.
@@ -75,6 +79,9 @@ def export(nsys: Nsys, report: Path, output: Path, say: Say, *, force: bool = Fa
     if output.is_dir():
         raise OutputError("unwritable", f"{output} is a folder.", "Name a file: -o FILE.sqlite")
     if output.exists() and not force:
+        if _is_current(output, report):
+            say(f"{output} is complete and newer than its report; nothing to do.")
+            return output
         raise OutputError("output-exists", f"{output} exists already.", "Choose another -o, or replace it: --force")
     try:
         draft = tempfile.TemporaryDirectory(prefix=".nsys-sync-", dir=output.parent, ignore_cleanup_errors=True)

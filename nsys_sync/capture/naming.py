@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -28,6 +29,11 @@ class Program:
 
     command: list[str]
     name: str
+
+    @property
+    def shown(self) -> str:
+        """The command line, as a shell takes it."""
+        return shlex.join(self.command)
 
 
 def find_program(words: Sequence[str], module: str | None, environment: Mapping[str, str]) -> Program:
@@ -76,7 +82,7 @@ def own_rank(environment: Mapping[str, str]) -> int | None:
 
 
 def output_base(template: str | None, program: Program, environment: Mapping[str, str], *, force: bool) -> Path:
-    """Absolute path of the run's files without their endings; the folder is made.
+    """Absolute path of the run's files without their endings.
 
     A template's {script}, {time}, {rank}, {host}, {pid} are filled in. Without one the name is new for each run.
     Raises OutputError if a file is there already and ``force`` is not set, UsageError for an unknown field.
@@ -105,13 +111,17 @@ def output_base(template: str | None, program: Program, environment: Mapping[str
         )
     if not force:
         _refuse_existing(base)
+    return base
+
+
+def make_folder(base: Path) -> None:
+    """Make the folder of a run's files. Raises OutputError if that cannot be, or if it is not writable."""
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError("unwritable", f"The folder {base.parent} cannot be made: {error.strerror}.") from None
     if not os.access(base.parent, os.W_OK | os.X_OK):
         raise OutputError("unwritable", f"The folder {base.parent} is not writable.", "Name another one with -o.")
-    return base
 
 
 def with_suffix(base: Path, suffix: str) -> Path:

@@ -73,6 +73,14 @@ def _numbers(spec: str, text: str, pattern: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
+def parse_ranks(text: str) -> frozenset[int]:
+    """Read ``--only-ranks 0,3``. Raises UsageError."""
+    numbers = text.replace(" ", "").split(",")
+    if not all(number.isdigit() for number in numbers):
+        raise UsageError("bad-ranks", f"--only-ranks {text} is no list of ranks.", "For example: --only-ranks 0,3")
+    return frozenset(map(int, numbers))
+
+
 @dataclass(frozen=True)
 class Detail:
     """How much to record: which CUDA calls get a backtrace, none at all, the GIL too; further arguments for nsys."""

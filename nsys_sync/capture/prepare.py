@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nsys_sync.capture.arguments import profile_command, tracing_arguments
-from nsys_sync.capture.naming import Program, find_program, output_base, own_rank, with_suffix
+from nsys_sync.capture.naming import Program, find_program, make_folder, output_base, own_rank, with_suffix
 from nsys_sync.capture.nsys import Nsys, find_nsys
 from nsys_sync.capture.plan import CaptureRange, Detail, parse_range
 from nsys_sync.capture.target import SESSION_VARIABLE
@@ -36,7 +36,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Launch:
-    """A run that can be started: everything about it was checked."""
+    """A run that can be started: everything about it was checked.
+
+    base: absolute path of its files without their endings. speaks: whether it prints its report; of several ranks one
+    does.
+    """
 
     nsys: Nsys
     program: Program
@@ -44,7 +48,7 @@ class Launch:
     arguments: list[str]
     base: Path
     warnings: list[tuple[str, str]]
-    rank: int | None
+    speaks: bool
 
     @property
     def report(self) -> Path:
@@ -88,24 +92,28 @@ def prepare(request: Request, environment: Mapping[str, str] | None = None) -> L
     nsys = find_nsys(request.nsys, environment)
     arguments = tracing_arguments(nsys, captured, request.detail)
     base = output_base(request.output, program, environment, force=request.force)
-    warnings = list(_warnings(nsys, request.detail, base))
-    return Launch(nsys, program, captured, arguments, base, warnings, rank)
+    warnings = [] if request.detail.light else list(_sampling_refused(nsys))
+    speaks = rank is None or rank == min(request.only_ranks or {0})
+    return Launch(nsys, program, captured, arguments, base, warnings, speaks)
 
 
-def _warnings(nsys: Nsys, detail: Detail, base: Path) -> Iterator[tuple[str, str]]:
-    if not detail.light:
-        refusal = nsys.sampling_refusal
-        if refusal is not None:
-            text = (
-                f"This machine does not let nsys sample the CPU{_paranoid()}: backtraces will be missing, and syncs "
-                "are named by their API alone. As root: sysctl kernel.perf_event_paranoid=2; in a container allow "
-                "perf_event_open (--cap-add SYS_ADMIN, or a seccomp profile with it)."
-            )
-            yield "no-cpu-sampling", text
+def check_place(base: Path) -> Iterator[tuple[str, str]]:
+    """Make the folder that the run writes into; warnings if there is little space. Raises OutputError."""
+    make_folder(base)
     for folder in dict.fromkeys((base.parent, Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(folder).free
         if free < _LITTLE_SPACE:
             yield "little-space", f"Only {free >> 20} MiB are free on {folder}; a capture may need more."
+
+
+def _sampling_refused(nsys: Nsys) -> Iterator[tuple[str, str]]:
+    if nsys.sampling_refusal is not None:
+        text = (
+            f"This machine does not let nsys sample the CPU{_paranoid()}: backtraces will be missing, and syncs are "
+            "named by their API alone. As root: sysctl kernel.perf_event_paranoid=2; in a container allow "
+            "perf_event_open (--cap-add SYS_ADMIN, or a seccomp profile with it)."
+        )
+        yield "no-cpu-sampling", text
 
 
 def _paranoid() -> str:
