@@ -117,10 +117,7 @@ class _Items:
 
 
 def draw(timeline: Timeline, report: Report, bars: int = BARS) -> Drawing:
-    """Reduce a timeline to at most about ``bars`` bars.
-
-    The number of lanes times two thousand is drawn in any case: what a screen can show.
-    """
+    """Reduce a timeline to at most ``bars`` bars, where a hundred a lane fit in that."""
     lanes = list(_lanes(timeline, report))
     total = sum(len(lane.rows) for lane in lanes)
     resolution, detailed = 0, list[tuple[int, int]]()
@@ -285,8 +282,8 @@ def _union(stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _resolution(timeline: Timeline, lanes: Sequence[_Items], detailed: list[tuple[int, int]], bars: int) -> int:
-    """The finest resolution (ns; halves of a two-thousandth of the window) that needs at most ``bars`` bars."""
-    resolution = max(1, (timeline.end_ns - timeline.start_ns) // 2000)
+    """The finest resolution (ns; halves of a hundredth of the window) that needs at most ``bars`` bars."""
+    resolution = max(1, (timeline.end_ns - timeline.start_ns) // 100)
     while resolution > 1:
         finer = resolution // 2
         if sum(int(np.count_nonzero(_first_of_bar(lane, finer, detailed))) for lane in lanes) > bars:

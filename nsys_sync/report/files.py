@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nsys_sync.errors import OutputError
@@ -22,32 +25,41 @@ def check_new(path: str | Path, *, force: bool) -> Path:
     return target
 
 
-def write_new(path: str | Path, content: bytes, *, force: bool) -> Path:
-    """Write a file under a temporary name and move it into place; returns its absolute path. Raises OutputError."""
+@contextmanager
+def writing(path: str | Path, *, force: bool) -> Iterator[Path]:
+    """A temporary file that becomes ``path`` when the block ends, and is gone if it fails.
+
+    What is not a plain file (a device, a pipe) is written through. Raises OutputError.
+    """
     target = check_new(path, force=force)
-    if target.exists() and not target.is_file():
-        return _write_through(target, content)
-    temporary = None
+    folder = target.parent if target.is_file() or not target.exists() else None
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".nsys-sync-")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            if folder is None:
+                with temporary.open("rb") as whole, target.open("wb") as through:
+                    shutil.copyfileobj(whole, through)
+            else:
+                temporary.chmod(0o666 & ~_umask())
+                temporary.replace(target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise OutputError("unwritable", f"{target} cannot be written: {error.strerror}.") from None
-    return target
+        raise OutputError("unwritable", f"{target} cannot be written: {error.strerror or error}.") from None
 
 
-def _write_through(target: Path, content: bytes) -> Path:
-    """Into a device or pipe, which nothing can be moved onto."""
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise OutputError("unwritable", f"{target} cannot be written: {error.strerror}.") from None
-    return target
+def write_new(path: str | Path, content: bytes, *, force: bool) -> Path:
+    """Write a file whole or not at all; returns its absolute path. Raises OutputError."""
+    with writing(path, force=force) as temporary:
+        temporary.write_bytes(content)
+    return Path(path).absolute()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
