@@ -32,6 +32,11 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that exist."
 MapPath = Annotated[
     list[str], typer.Option("--map-path", metavar="OLD=NEW", help="Where the trace's files are on this machine.")
 ]
+Step = Annotated[str | None, typer.Option(metavar="NAME", help="The NVTX ranges that are the steps.")]
+SkipFirst = Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first steps.")]
+ProjectFolders = Annotated[list[str], typer.Option(metavar="PATH", help="Folder whose code is yours, as in the trace.")]
+LibraryFolders = Annotated[list[str], typer.Option(metavar="PATH", help="Folder whose code is not yours.")]
+Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="Rules of your own that go first.")]
 
 
 class Backtrace(StrEnum):
@@ -145,8 +150,8 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Open the dashboard in the browser.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 10,
     no_source: Annotated[bool, typer.Option("--no-source", help="Leave source code out of the dashboard.")] = False,
-    step: Annotated[str | None, typer.Option(metavar="NAME", help="The NVTX ranges that are the steps.")] = None,
-    skip_first: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first steps.")] = 0,
+    step: Step = None,
+    skip_first: SkipFirst = 0,
     within: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only from the first to the last range with this name.")
     ] = None,
@@ -154,12 +159,10 @@ def report(
         str | None, typer.Option("--from", metavar="TIME", help="Only from this time of the trace on (12ms).")
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="TIME", help="Only up to this time of the trace.")] = None,
-    project: Annotated[
-        list[str], typer.Option(metavar="PATH", help="Folder whose code is yours, as in the trace.")
-    ] = [],
-    library: Annotated[list[str], typer.Option(metavar="PATH", help="Folder whose code is not yours.")] = [],
+    project: ProjectFolders = [],
+    library: LibraryFolders = [],
     map_path: MapPath = [],
-    rules: Annotated[Path | None, typer.Option(metavar="FILE", help="Rules of your own that go first.")] = None,
+    rules: Rules = None,
     copy_gbps: Annotated[
         float | None, typer.Option(min=0.001, metavar="GB/S", help="Speed of pinned copies, for predictions.")
     ] = None,
@@ -321,6 +324,127 @@ def export(
     written = export_report(find_nsys(nsys), source, target, lambda text: say(f"nsys-sync: {text}"), force=force)
     print(written)
     say(f"Next: nsys-sync report {shlex.quote(str(written))}")
+
+
+@app.command()
+def diff(
+    captures: Annotated[
+        list[Path], typer.Argument(metavar="BEFORE AFTER", help="Two traces or saved reports (.json).")
+    ] = [],
+    before: Annotated[
+        list[Path], typer.Option(metavar="PATH", help="A capture before the change (repeatable, with --after).")
+    ] = [],
+    after: Annotated[list[Path], typer.Option(metavar="PATH", help="A capture after it (repeatable).")] = [],
+    json: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Write the comparison as JSON (- is stdout).")
+    ] = None,
+    force: Force = False,
+    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    step: Step = None,
+    skip_first: SkipFirst = 0,
+    project: ProjectFolders = [],
+    library: LibraryFolders = [],
+    map_path: MapPath = [],
+    rules: Rules = None,
+) -> None:
+    """Compare captures before and after a change: sites gone and new, step time, wait and idle, and the noise."""
+    outputs = Outputs(force, json=json)
+    from nsys_sync.analysis.options import Options
+    from nsys_sync.compare import compare
+    from nsys_sync.inputs import path_maps, read_all, two_sides
+
+    options = Options(
+        step=step,
+        project=tuple(project),
+        library=tuple(library),
+        maps=tuple(path_maps(map_path)),
+        skip_first=skip_first,
+        rules=rules,
+    )
+    first, second = two_sides(captures, before, after)
+    comparison = compare(read_all(first, options, say), read_all(second, options, say))
+
+    from nsys_sync.report import compare_text
+
+    compare_text.render(comparison, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
+    outputs.write("json", comparison.to_json)
+
+
+@app.command()
+def check(
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Captures of one program, or saved reports (.json).")
+    ],
+    max_syncs_per_step: Annotated[
+        str | None, typer.Option(metavar="N", help="Most syncs in a step of any process.")
+    ] = None,
+    max_wait: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Longest wait a step (2ms), or in all (40ms/capture).")
+    ] = None,
+    max_idle_from_syncs: Annotated[
+        str | None,
+        typer.Option(metavar="LIMIT", help="Most GPU idle from syncs: a time a step (1ms) or a share (5%)."),
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(metavar="REGION", help="Judge only what happens in the ranges with this name.")
+    ] = None,
+    baseline: Annotated[
+        list[Path],
+        typer.Option(metavar="REPORT", help="Fail on sites that it lacks and on clear growth (repeatable)."),
+    ] = [],
+    allow: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Accepted sites (TOML); else [tool.nsys-sync] of the root's pyproject.toml."),
+    ] = None,
+    sarif: Annotated[str | None, typer.Option(metavar="PATH", help="Write SARIF for code scanning.")] = None,
+    json: Annotated[str | None, typer.Option(metavar="PATH", help="Write the result as JSON (- is stdout).")] = None,
+    github: Annotated[bool, typer.Option("--github", help="Annotate the pull request (GitHub Actions).")] = False,
+    root: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The checkout that paths are relative to (the Git tree).")
+    ] = None,
+    force: Force = False,
+    step: Step = None,
+    skip_first: SkipFirst = 0,
+    project: ProjectFolders = [],
+    library: LibraryFolders = [],
+    map_path: MapPath = [],
+    rules: Rules = None,
+) -> None:
+    """Fail (exit 3) when captures exceed limits or have new syncs; exit 4 when something was not measured."""
+    outputs = Outputs(force, sarif=sarif, json=json)
+    from nsys_sync import gate
+    from nsys_sync.analysis.options import Options
+    from nsys_sync.inputs import path_maps, read_all
+    from nsys_sync.report.locate import Project
+
+    checkout = Project.find(root)
+    limits = gate.parse_limits(syncs=max_syncs_per_step, wait=max_wait, idle_from_syncs=max_idle_from_syncs)
+    accepted = gate.find_allow(allow, checkout.root)
+    options = Options(
+        step=step,
+        project=tuple(project),
+        library=tuple(library),
+        maps=tuple(path_maps(map_path)),
+        skip_first=skip_first,
+        within=within,
+        rules=rules,
+    )
+    found = read_all(traces, options, say)
+    result = gate.check(found, limits, baseline=read_all(baseline, options, say), allow=accepted, today=gate.today())
+    sites = gate.sites_by_id(found)
+
+    from nsys_sync.report import gate_text
+    from nsys_sync.report.github import commands
+    from nsys_sync.report.sarif import dumps
+
+    people = sys.stderr if outputs.stdout_taken else sys.stdout
+    gate_text.render(result, sites, file=people)
+    if github:
+        for command in commands(result, sites, checkout):
+            print(command, file=people)
+    outputs.write("sarif", lambda: dumps(sites, checkout, result))
+    outputs.write("json", result.to_json)
+    raise typer.Exit(int(result.exit_code))
 
 
 @app.command()

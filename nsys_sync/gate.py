@@ -1,8 +1,9 @@
 """Reports against limits, a baseline and a list of accepted sites: ``check`` returns a ``Gate``, plain values.
 
 What is judged: the sites that no entry of the allow-list accepts. Every capture must hold every limit by itself; limits
-per step hold for the loop of each process, from its first step to its last. Against a baseline, a site that the
-baseline does not have fails, and so does one that clearly grew (``nsys_sync.noise`` and ``compare`` say what is clear).
+per step hold for the loop of each process, from its first step to its last. Against a baseline, a site in the loop that
+the baseline does not have fails, and so does one that clearly grew (``nsys_sync.noise`` and ``compare`` say what is
+clear).
 What a limit needs and the capture does not have is "not measured", which is no pass. Sentences are the renderers'
 (``nsys_sync.report.gate_words``).
 """
@@ -203,6 +204,22 @@ def parse_limit(quantity: Quantity, text: str) -> Limit:
     return Limit(quantity=quantity, value=float(number) * _NS[unit or "ns"], unit="ns", per=basis)
 
 
+def parse_limits(**texts: str | None) -> list[Limit]:
+    """The limits that were given, by quantity. Raises UsageError."""
+    return [parse_limit(quantity, text) for quantity in OPTIONS if (text := texts.get(quantity)) is not None]
+
+
+def find_allow(given: Path | None, root: Path) -> list[AllowEntry]:
+    """The accepted sites in the given file, else in the root's pyproject.toml, if there is one. Raises InputError."""
+    path = given or root / "pyproject.toml"
+    return load_allow(path) if given or path.is_file() else []
+
+
+def today() -> dt.date:
+    """The date, in UTC, that decides which entries have expired."""
+    return dt.datetime.now(dt.UTC).date()
+
+
 def load_allow(path: Path) -> list[AllowEntry]:
     """The accepted sites in a TOML file: ``[[allow]]``, in a pyproject.toml ``[[tool.nsys-sync.allow]]``.
 
@@ -275,7 +292,10 @@ def check(
         baseline=against,
         sites=_judged(sites, accepted, _failing(results, against), comparison),
         allow=accepted.uses,
-        warnings=[*_trace_warnings(reports), *(comparison.warnings if comparison else [])],
+        warnings=[
+            *_trace_warnings(reports),
+            *([*comparison.warnings, *_outside(comparison, accepted)] if comparison else []),
+        ],
     )
 
 
@@ -412,9 +432,27 @@ def _against_baseline(comparison: Comparison, captures: Sequence[Report], accept
     )
 
 
+def _is_counted(events: Change) -> bool:
+    """Whether a site has events after in what is judged: in the loop, or anywhere where there are no steps."""
+    return events.after is not None and events.after.high > 0
+
+
+def _outside(comparison: Comparison, accepted: _Accepted) -> list[Note]:
+    """Sites that are new but outside the loop: a read that was moved behind it is no regression."""
+    new = [s for s in comparison.sites or [] if s.state == "new" and s.id not in accepted.because]
+    return [
+        Note(
+            slug="new-outside-loop",
+            text=f"New outside the loop, not failed: {s.after.file or 'unknown file'}:{s.after.line} (id {s.id}).",
+        )
+        for s in new
+        if s.after and not _is_counted(s.events)
+    ]
+
+
 def _growth(site: SiteChange, per: Basis) -> list[Growth]:
     if site.state == "new":
-        return [Growth(kind="new_site", site=site.id, change=site.events, per=per)]
+        return [Growth(kind="new_site", site=site.id, change=site.events, per=per)] if _is_counted(site.events) else []
     if site.state == "gone":
         return []
     grown = [c for c in (site.events, site.wait) if c.notable and c.delta is not None and c.delta > 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,28 @@ def read(
 
         path = ensure_export(path, find_nsys, say)
     return analyze(path, options)
+
+
+def read_all(
+    paths: Sequence[Path], options: Options | None = None, say: Callable[[str], None] = lambda _: None
+) -> list[Report]:
+    """The reports of several inputs, as ``read`` makes them. Raises what ``read`` raises."""
+    return [read(path, options, say)[0] for path in paths]
+
+
+def two_sides(
+    pair: Sequence[Path], before: Sequence[Path], after: Sequence[Path]
+) -> tuple[Sequence[Path], Sequence[Path]]:
+    """The captures of both sides, from two arguments or from repeated options. Raises UsageError."""
+    if len(pair) == 2 and not before and not after:
+        return pair[:1], pair[1:]
+    if not pair and before and after:
+        return before, after
+    raise UsageError(
+        "two-sides",
+        "A comparison takes two traces, or --before and --after.",
+        "For example: nsys-sync diff before.sqlite after.sqlite",
+    )
 
 
 def duration_ns(option: str, text: str) -> int:

@@ -65,12 +65,17 @@ def _totals(comparison: Comparison) -> RenderableType:
     table.add_column("a step" if comparison.basis == "step" else "whole capture", no_wrap=True)
     table.add_column("before → after", overflow="fold")
     table.add_column("difference", overflow="fold")
-    table.add_column("", overflow="fold")
+    table.add_column("" if comparison.noise_known else "noise unknown", overflow="fold")
     for change in comparison.quantities:
         name = words.QUANTITIES[change.name]
         difference = words.difference(change) if change.delta is not None else ""
-        table.add_row(name, words.arrow(change), difference, Text(words.verdict(change), style=_style(change)))
+        table.add_row(name, words.arrow(change), difference, Text(_verdict(change), style=_style(change)))
     return table
+
+
+def _verdict(change: Change) -> str:
+    """The verdict where there is one; the column's heading says that the noise is unknown."""
+    return "" if change.verdict == "noise_unknown" else words.verdict(change)
 
 
 def _style(change: Change) -> str:
@@ -129,7 +134,9 @@ class _Rows:
         if site.state != "same":
             for code, style in _code(first, last):
                 text.append(f"\n{harmless(code, 100)}", style=f"not bold {style}")
-            text.append(f"\n{harmless(site.title, 80)} · {site.class_} · id {site.id}", style="not bold dim")
+            text.append(
+                f"\n{harmless(site.title, 80)} · {site.class_} · id {harmless(site.id, 40)}", style="not bold dim"
+            )
         if not self.wide:
             text.append(f"\n{words.cost(site, self.basis)}", style="not bold")
         elif self.basis == "step" and not words.in_loop(site):
@@ -140,7 +147,7 @@ class _Rows:
 
 
 def _place(side: SiteSide, names: dict[str, str]) -> str:
-    if side.file is None:
+    if not side.file:
         return " + ".join(harmless(api, 60) for api in side.apis) + " (no Python line)"
     return f"{harmless(names[side.file], 160)}:{side.line}" if side.line else harmless(names[side.file], 160)
 

@@ -163,7 +163,7 @@ def in_loop(site: SiteChange) -> bool:
 
 def outside(site: SiteChange) -> str:
     """Wait and syncs of a site in the whole capture, before and after."""
-    wait = [duration(s.wait_ns) if s else "0" for s in (site.before, site.after)]
+    wait = [number(s.wait_ns if s else 0, "ns") for s in (site.before, site.after)]
     syncs = [f"{s.events:,}" if s else "0" for s in (site.before, site.after)]
     return f"wait {' → '.join(wait)} · syncs {' → '.join(syncs)}"
 

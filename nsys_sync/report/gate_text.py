@@ -85,7 +85,7 @@ def _site(site: Site, places: Places) -> Text:
     text = Text(f"\n{places.site(site)}", style="bold")
     if site.function:
         text.append(f"  {harmless(site.function, 60)}", style="not bold")
-    text.append(f"  {site.class_} · id {site.id}", style="not bold dim")
+    text.append(f"  {site.class_} · id {harmless(site.id, 40)}", style="not bold dim")
     code = words.code(site)
     return text.append(f"\n  {code}", style="not bold green") if code else text
 

@@ -219,6 +219,14 @@ def test_a_new_site_fails() -> None:
     assert gate.exit_code == ExitCode.GATE_FAILED
 
 
+def test_a_new_site_outside_the_loop_is_noted() -> None:
+    moved = make_site(2, **wait(19 * MS, 1, in_loop=False))
+    gate = judge([capture(2, [THREE[0], moved])], baseline=[capture(1, THREE[:2])])
+    assert (gate.status, growth(gate)) == ("passed", [])
+    assert [w.slug for w in gate.warnings] == ["new-outside-loop"]
+    assert judge([capture(2, [moved], steps=[])], baseline=[capture(1, [], steps=[])]).status == "failed"
+
+
 def test_a_removed_site_passes() -> None:
     assert judge([capture(2, THREE[:2])], baseline=[capture(1, THREE)]).status == "passed"
 
