@@ -47,8 +47,10 @@ _FRAMES = {
     ),
     "not_recorded": (
         "python-frames-not-recorded",
-        "No Python frames were recorded: nsys-sync profile SCRIPT (or nsys profile --python-backtrace=cuda "
-        "--cudabacktrace=sync:0 --python-sampling=true …)",
+        (
+            "No Python frames were recorded: nsys-sync profile SCRIPT (or nsys profile --python-backtrace=cuda "
+            "--cudabacktrace=sync:0 --python-sampling=true …)"
+        ),
     ),
 }
 
@@ -85,8 +87,8 @@ def report(found: Findings, sources: Sources, catalogue: Catalogue) -> f.Report:
     """The report of these findings: sites by wait, most first."""
     devices = [_device(d, found.charged) for d in found.charged.devices]
     measured = bool(devices) and all(d.idle_status == "measured" for d in devices)
-    totals = _totals(found, devices, measured)
-    sites = _sites(found, sources, catalogue, measured)
+    totals = _totals(found, devices, measured=measured)
+    sites = _sites(found, sources, catalogue, measured=measured)
     info = _trace_info(found)
     return f.Report(
         format=f.FORMAT,
@@ -102,12 +104,12 @@ def report(found: Findings, sources: Sources, catalogue: Catalogue) -> f.Report:
             )
             for s in found.steps
         ],
-        gaps=_gaps(found, sites),
+        gaps=_gaps(found),
         what_if=_what_ifs(found, sites),
     )
 
 
-# --- devices, totals -------------------------------------------------------------------------------------------------
+# --- devices, totals -------------------------------------------------------------------------------------
 
 
 def _device(device: DeviceBusy, charged: Blame) -> f.DeviceTime:
@@ -136,11 +138,11 @@ def _device(device: DeviceBusy, charged: Blame) -> f.DeviceTime:
         idle_by_cause_ns=f.IdleByCause(**{name: int(ns) for name, ns in zip(t.CAUSES, causes, strict=True)}),
         idle_status="measured",
         idle_reason=None,
-        gaps=len(device.gap_start),
+        gaps=device.gaps,
     )
 
 
-def _totals(found: Findings, devices: Sequence[f.DeviceTime], measured: bool) -> f.Totals:
+def _totals(found: Findings, devices: Sequence[f.DeviceTime], *, measured: bool) -> f.Totals:
     counted = found.counted
     mine = np.isin(found.blocking.event, counted)
     inside = replace(found.blocking, row=found.blocking.row[mine])
@@ -160,7 +162,7 @@ def _totals(found: Findings, devices: Sequence[f.DeviceTime], measured: bool) ->
     )
 
 
-# --- sites -----------------------------------------------------------------------------------------------------------
+# --- sites -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ def _calls_in_steps(found: Findings) -> Column:
     return inside
 
 
-def _sites(found: Findings, sources: Sources, catalogue: Catalogue, measured: bool) -> list[f.Site]:
+def _sites(found: Findings, sources: Sources, catalogue: Catalogue, *, measured: bool) -> list[f.Site]:
     events, blocking, charged = found.events, found.blocking, found.charged
     counted = found.counted
     ids = site_ids(found.places, found.users)
@@ -285,7 +287,7 @@ def _sites(found: Findings, sources: Sources, catalogue: Catalogue, measured: bo
                 copy_in_call_ns=int(charged.copy_in_call[event].sum()) if measured else None,
                 recoverable_ns=int(charged.recoverable[event].sum()) if measured else None,
                 bytes=int(copies.bytes[copy].sum()),
-                by_process=_by_process(found, event, calls, measured),
+                by_process=_by_process(found, event, calls, measured=measured),
                 by_device=_by_device(charged, event) if measured else [],
                 threads=len(distinct(np.sort(events.tid[event]))),
                 what_if=found.predictor.of(found.site == index, needed=verdict.class_ == "needed"),
@@ -337,7 +339,7 @@ def _by_device(charged: Blame, event: Column) -> list[f.SiteDevice]:
     ]
 
 
-def _by_process(found: Findings, event: Column, calls: Column, measured: bool) -> list[f.SiteProcess]:
+def _by_process(found: Findings, event: Column, calls: Column, *, measured: bool) -> list[f.SiteProcess]:
     events, charged = found.events, found.charged
     pid = found.activity.pid[found.blocking.row[calls]]
     return [
@@ -366,10 +368,12 @@ def _in_loop(found: Findings, event: Column, process: int) -> f.InLoop | None:
 def _what_ifs(found: Findings, sites: Sequence[f.Site]) -> f.WhatIfs:
     ids = site_ids(found.places, found.users)
     class_of = {s.id: s.class_ for s in sites}
-    classes = np.array([class_of.get(i, "") for i in ids] or [""], dtype=object)[found.site] if len(found.site) else None
+    classes = (
+        np.array([class_of.get(i, "") for i in ids] or [""], dtype=object)[found.site] if len(found.site) else None
+    )
     if classes is None:
         return f.WhatIfs(all=None, by_class={})
-    by_class = {}
+    by_class: dict[str, f.WhatIf] = {}
     for name in sorted(set(class_of.values())):
         prediction = found.predictor.of(classes == name)
         if prediction is not None:
@@ -377,11 +381,16 @@ def _what_ifs(found: Findings, sites: Sequence[f.Site]) -> f.WhatIfs:
     return f.WhatIfs(all=found.predictor.of(np.ones(len(found.events), dtype=bool)), by_class=by_class)
 
 
-def _gaps(found: Findings, sites: Sequence[f.Site]) -> f.Gaps:
+def _gaps(found: Findings) -> f.Gaps:
     gaps = found.charged.gaps
     ids = site_ids(found.places, found.users)
     length = gaps.end - gaps.start
-    longest = np.lexsort((gaps.start, gaps.device, -length))[:_SHOWN_GAPS]
+    enough = (
+        np.flatnonzero(length >= np.partition(length, -_SHOWN_GAPS)[-_SHOWN_GAPS])
+        if len(length) > _SHOWN_GAPS
+        else (np.arange(len(length)))
+    )
+    longest = enough[np.lexsort((gaps.start[enough], gaps.device[enough], -length[enough]))][:_SHOWN_GAPS]
     items = []
     for gap in longest:
         event = int(gaps.event[gap])
@@ -397,7 +406,7 @@ def _gaps(found: Findings, sites: Sequence[f.Site]) -> f.Gaps:
     return f.Gaps(total=len(gaps.start), shown=len(items), items=items)
 
 
-# --- where the numbers come from ---------------------------------------------------------------------------------------
+# --- where the numbers come from -------------------------------------------------------------------------
 
 
 def _trace_info(found: Findings) -> f.TraceInfo:
@@ -463,7 +472,7 @@ def _ranks(trace: Trace) -> dict[int, int]:
     return ranks
 
 
-# --- the timeline --------------------------------------------------------------------------------------------------------
+# --- the timeline ----------------------------------------------------------------------------------------
 
 
 def timeline(found: Findings, shown: f.Report) -> t.Timeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,8 @@ _ENOUGH = 3
 NOT_BLOCKING, DEVICE_SYNC, STREAM_SYNC, EVENT_SYNC, COPY = -1, 0, 1, 2, 3
 KIND_NAMES = ("device_sync", "stream_sync", "event_sync", "copy")
 
-NEVER = np.int64(-(1 << 62))
+#: Before everything (ns); not the smallest int64, so that differences stay in range.
+NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Activity:
     calls: outermost calls only, sorted by (start, -end). pid: global process id of each call. ops: GPU operations,
     sorted by start. launch: row in calls of the call that launched each op, -1 = none. launched: start of that call
     (ns), the op's own start where none is known. api: api_kind of each name in calls.names.
-    next, before: row of the next and the previous call on the same thread, -1 = none.
+    before: row of the previous call on the same thread, -1 = none.
     """
 
     calls: Calls
@@ -43,7 +45,6 @@ class Activity:
     launch: Column
     launched: Column
     api: tuple[str, ...]
-    next: Column
     before: Column
 
     def is_api(self, *kinds: str) -> Mask:
@@ -113,24 +114,22 @@ def connect(trace: Trace) -> Activity:
     by_thread = np.argsort(calls.tid, kind="stable")
     outer = _outermost(calls, by_thread)
     launch = _launching(calls, trace.ops)
-    launch = np.where(launch >= 0, outer[launch], -1) if len(launch) else launch
+    launch = np.where(launch >= 0, outer[launch], -1) if len(calls) else launch
     keep = (outer == np.arange(len(calls))) & ~_closing(trace)
     if not keep.all():
         number = np.cumsum(keep) - 1
-        launch = np.where((launch >= 0) & keep[launch], number[launch], -1) if len(launch) else launch
+        launch = np.where((launch >= 0) & keep[launch], number[launch], -1)
         calls = Calls(
             calls.start[keep], calls.end[keep], calls.tid[keep], calls.correlation[keep], calls.name[keep], calls.names
         )
         by_thread = np.argsort(calls.tid, kind="stable")
-    following = np.full(len(calls), -1, dtype=np.int64)
     before = np.full(len(calls), -1, dtype=np.int64)
     same = np.flatnonzero(calls.tid[by_thread[1:]] == calls.tid[by_thread[:-1]])
-    following[by_thread[same]] = by_thread[same + 1]
     before[by_thread[same + 1]] = by_thread[same]
     known = launch >= 0
     launched = np.where(known, calls.start[launch], trace.ops.start) if len(calls) else trace.ops.start
     api = tuple(api_kind(name) for name in calls.names)
-    return Activity(calls, process_of(calls.tid), trace.ops, launch, launched, api, following, before)
+    return Activity(calls, process_of(calls.tid), trace.ops, launch, launched, api, before)
 
 
 def _outermost(calls: Calls, by_thread: Column) -> Column:
@@ -138,7 +137,7 @@ def _outermost(calls: Calls, by_thread: Column) -> Column:
     outer = np.arange(len(calls))
     tid = calls.tid[by_thread]
     bounds = np.flatnonzero(np.diff(tid, prepend=-1, append=-1)) if len(tid) else np.empty(0, dtype=np.int64)
-    for first, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, stop in pairwise(bounds):
         rows = by_thread[first:stop]
         reach = np.maximum.accumulate(calls.end[rows])
         inside = np.concatenate(([False], (calls.end[rows][1:] <= reach[:-1]) & (calls.start[rows][1:] < reach[:-1])))
@@ -339,9 +338,7 @@ def _group(
     base: dict[str, int],
 ) -> tuple[Blocking, Events]:
     calls = activity.calls
-    at = np.full(len(calls) + 1, -1, dtype=np.int64)
-    at[row] = np.arange(len(row))
-    follower = at[activity.next[row]] if len(row) else row
+    follower = _followers(activity, row)
     paired = np.flatnonzero((kind == COPY) & (follower >= 0))
     paired = paired[kind[follower[paired]] != COPY]
     leads = np.ones(len(row), dtype=bool)
@@ -368,9 +365,20 @@ def _group(
     return Blocking(row, kind, awaited, device, wait, event, base), events
 
 
+def _followers(activity: Activity, row: Column) -> Column:
+    """For each blocking call the position of the blocking call that is the very next call on its thread, -1 = none."""
+    position = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
+    position[row] = np.arange(len(row))
+    follower = np.full(len(row), -1, dtype=np.int64)
+    led = position[activity.before[row]] if len(row) else row
+    follower[led[led >= 0]] = np.flatnonzero(led >= 0)
+    return follower
+
+
 def blocked_time(activity: Activity, blocking: Blocking) -> tuple[int, int]:
     """Time in blocking calls: (wall time, the union over the threads of each process, summed over processes; the sum
-    over all threads), in ns."""
+    over all threads), in ns.
+    """
     from nsys_sync.analysis.intervals import total, union
 
     start, end = activity.calls.start[blocking.row], activity.calls.end[blocking.row]

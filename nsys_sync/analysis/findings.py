@@ -29,21 +29,21 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all values of a report: immutable, keyword-only, compared by value."""
 
 
-class Tool(Plain):
+class Tool(Plain, frozen=True, kw_only=True):
     """Who wrote the report."""
 
     name: str
     version: str
 
 
-class Note(Plain):
+class Note(Plain, frozen=True, kw_only=True):
     """Something a reader must know about the measurement; slug is an anchor in docs/errors.md."""
 
     slug: str
     text: str
 
 
-class Slowdown(Plain):
+class Slowdown(Plain, frozen=True, kw_only=True):
     """Step time without and with the profiler, as the target itself measured them (ns), and their ratio."""
 
     step_ns_before: int
@@ -51,7 +51,7 @@ class Slowdown(Plain):
     ratio: float
 
 
-class Capture(Plain):
+class Capture(Plain, frozen=True, kw_only=True):
     """How the trace was taken, as far as it is recorded."""
 
     flags: list[str]
@@ -64,14 +64,14 @@ class Capture(Plain):
     steps_run: int | None = None
 
 
-class DeviceName(Plain):
+class DeviceName(Plain, frozen=True, kw_only=True):
     """A GPU: its CUDA ordinal and its name."""
 
     id: int
     name: str
 
 
-class ProcessName(Plain):
+class ProcessName(Plain, frozen=True, kw_only=True):
     """A process with CUDA calls; rank is null unless the capture marked it."""
 
     pid: int
@@ -79,7 +79,7 @@ class ProcessName(Plain):
     rank: int | None
 
 
-class TraceInfo(Plain):
+class TraceInfo(Plain, frozen=True, kw_only=True):
     """Where the numbers come from."""
 
     file: str
@@ -96,14 +96,14 @@ class TraceInfo(Plain):
     warnings: list[Note]
 
 
-class CopyOnly(Plain):
+class CopyOnly(Plain, frozen=True, kw_only=True):
     """Time a device did nothing but copy (ns): copies that blocked a host thread, and the others."""
 
     blocking: int
     async_: int = msgspec.field(name="async")
 
 
-class IdleByCause(Plain):
+class IdleByCause(Plain, frozen=True, kw_only=True):
     """Idle time (ns) by its one cause; the fields add up to the idle time.
 
     sync_wait: inside a blocking call; sync_refill: the host catching up after one; sync_overhead: the part of a
@@ -126,7 +126,7 @@ class IdleByCause(Plain):
         return sum(getattr(self, name) for name in self.__struct_fields__)
 
 
-class DeviceTime(Plain):
+class DeviceTime(Plain, frozen=True, kw_only=True):
     """One device's time (ns): busy + idle = window, compute_busy + copy_only = busy, causes add up to idle.
 
     When work is missing from the trace everything that depends on it is null and ``idle_reason`` says why.
@@ -144,7 +144,7 @@ class DeviceTime(Plain):
     gaps: int | None
 
 
-class Totals(Plain):
+class Totals(Plain, frozen=True, kw_only=True):
     """Sums over all sites and devices (ns, counts).
 
     host_blocked_ns is wall time: the union over the threads of a process, summed over processes;
@@ -163,7 +163,7 @@ class Totals(Plain):
     recoverable_all_ns: int | None
 
 
-class Frame(Plain):
+class Frame(Plain, frozen=True, kw_only=True):
     """One frame of a stack; line 0 where none is known."""
 
     function: str
@@ -171,7 +171,7 @@ class Frame(Plain):
     line: int
 
 
-class Spread(Plain):
+class Spread(Plain, frozen=True, kw_only=True):
     """Total, lower median and largest of a site's events (ns)."""
 
     total: int
@@ -179,7 +179,7 @@ class Spread(Plain):
     max: int
 
 
-class SiteIdle(Plain):
+class SiteIdle(Plain, frozen=True, kw_only=True):
     """Idle (ns) that a site's events caused on all devices."""
 
     sync_wait: int
@@ -187,14 +187,14 @@ class SiteIdle(Plain):
     sync_overhead: int
 
 
-class InLoop(Plain):
+class InLoop(Plain, frozen=True, kw_only=True):
     """The part of a site's events that began between a process's first step's start and its last step's end."""
 
     events: int
     wait_ns: int
 
 
-class SiteProcess(Plain):
+class SiteProcess(Plain, frozen=True, kw_only=True):
     """A site's share in one process; in_loop is null where the process has no steps."""
 
     pid: int
@@ -205,7 +205,7 @@ class SiteProcess(Plain):
     in_loop: InLoop | None
 
 
-class SiteDevice(Plain):
+class SiteDevice(Plain, frozen=True, kw_only=True):
     """Idle (ns) that a site caused on one device."""
 
     device: int
@@ -214,7 +214,7 @@ class SiteDevice(Plain):
     sync_overhead: int
 
 
-class WhatIf(Plain):
+class WhatIf(Plain, frozen=True, kw_only=True):
     """Predicted median step time (ns) if the syncs in question no longer blocked.
 
     low..high is the model's range; gpu_bound_ns the bound with an infinitely fast host; reasons say what the
@@ -229,7 +229,7 @@ class WhatIf(Plain):
     reasons: list[str]
 
 
-class Fix(Plain):
+class Fix(Plain, frozen=True, kw_only=True):
     """What to write instead. effort: 1 (remove a line) … 7 (keep it, outside the captured region)."""
 
     text: str
@@ -239,14 +239,14 @@ class Fix(Plain):
     docs: str
 
 
-class SourceLine(Plain):
+class SourceLine(Plain, frozen=True, kw_only=True):
     """The line of a site and its neighbours: text by line number, and the file's hash when it was read."""
 
     lines: dict[int, str]
     sha256: str
 
 
-class Site(Plain):
+class Site(Plain, frozen=True, kw_only=True):
     """One place in the program that blocks: the innermost user frame together with the leaf frame below it."""
 
     id: str
@@ -282,7 +282,7 @@ class Site(Plain):
     gil_held_ns: int | None = None
 
 
-class Steps(Plain):
+class Steps(Plain, frozen=True, kw_only=True):
     """A process's steps: time between consecutive completions on the GPU (ns); null with fewer than two."""
 
     pid: int
@@ -293,7 +293,7 @@ class Steps(Plain):
     name: str
 
 
-class Gap(Plain):
+class Gap(Plain, frozen=True, kw_only=True):
     """One idle interval of a device: its largest cause and the site that caused it, if any."""
 
     device: int
@@ -303,7 +303,7 @@ class Gap(Plain):
     site: str | None
 
 
-class Gaps(Plain):
+class Gaps(Plain, frozen=True, kw_only=True):
     """The longest gaps; ``shown`` of ``total`` are listed, totals elsewhere count all of them."""
 
     total: int
@@ -311,21 +311,24 @@ class Gaps(Plain):
     items: list[Gap]
 
 
-class WhatIfs(Plain):
+class WhatIfs(Plain, frozen=True, kw_only=True):
     """Predictions for groups of sites: all of them, and each class."""
 
     all: WhatIf | None
     by_class: dict[str, WhatIf]
 
 
-class Headline(Plain):
-    """The one honest sentence. slug: no_syncs, launch_bound, sync_bound, mixed, gpu_bound, nothing_measured, withheld."""
+class Headline(Plain, frozen=True, kw_only=True):
+    """The one honest sentence.
+
+    slug: no_syncs, launch_bound, sync_bound, mixed, gpu_bound, nothing_measured or withheld.
+    """
 
     slug: str
     text: str
 
 
-class Report(Plain):
+class Report(Plain, frozen=True, kw_only=True):
     """Everything found in one trace. ``save`` and ``load`` are exact inverses."""
 
     format: int

@@ -20,9 +20,7 @@ def ms(ns: int) -> str:
     return f"{value:,.{digits}f} ms"
 
 
-def choose_headline(
-    devices: Sequence[DeviceTime], totals: Totals, sites: Sequence[Site], capture: Capture
-) -> Headline:
+def choose_headline(devices: Sequence[DeviceTime], totals: Totals, sites: Sequence[Site], capture: Capture) -> Headline:
     """The sentence that these findings support, and no more."""
     window = sum(d.window_ns for d in devices)
     if not window:
@@ -44,7 +42,8 @@ def choose_headline(
     if back >= _WORTH * window or (idle >= _LITTLE * window and back >= idle / 2):
         return Headline(
             slug="sync_bound",
-            text=f"{lead} ({ms(idle)}); fixing every sync gives back up to {ms(back)}{_share(sites, back)}.",
+            text=f"{lead} ({ms(idle)}); fixing every sync gives back up to {ms(back)}{_share(sites, back)}"
+            f"{_copying(sites, back - idle)}.",
         )
     if idle < _WORTH * window:
         return Headline(
@@ -55,8 +54,8 @@ def choose_headline(
     if idle - min(back, idle) > idle / 2:
         return Headline(
             slug="launch_bound",
-            text=f"{lead}; fixing every sync gives back at most {ms(back)}: the host is launch-bound, syncs are not the "
-            f"problem; look at CUDA graphs or torch.compile. {_profiler(capture)}",
+            text=f"{lead}; fixing every sync gives back at most {ms(back)}: the host is launch-bound, syncs are not "
+            f"the problem; look at CUDA graphs or torch.compile. {_profiler(capture)}",
         )
     return Headline(slug="mixed", text=f"{lead}; fixing every sync gives back up to {ms(back)}{_share(sites, back)}.")
 
@@ -67,6 +66,12 @@ def _share(sites: Sequence[Site], back: int) -> str:
         return ""
     where = f"{PurePosixPath(best.file).name}:{best.line}" if best.file else (best.leaf.function if best.leaf else "")
     return f", {ms(best.recoverable_ns)} of it from {where or 'one place'}"
+
+
+def _copying(sites: Sequence[Site], beyond_idle: int) -> str:
+    """More can come back than the GPU was idle: while a blocking copy runs the GPU does nothing else."""
+    copying = sum(s.copy_in_call_ns or 0 for s in sites)
+    return f" (the GPU did nothing but blocking copies for {ms(copying)})" if beyond_idle > 0 else ""
 
 
 def _profiler(capture: Capture) -> str:

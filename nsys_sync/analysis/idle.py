@@ -9,8 +9,10 @@ waited; credit is spent once, in time order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_sync.analysis import intervals
 from nsys_sync.analysis.calls import COPY, Activity, Blocking, Events, Mask
@@ -26,8 +28,7 @@ WAIT, REFILL, OVERHEAD, HOST, ON_DEVICE, ALLOC, TAIL, UNKNOWN = range(len(CAUSES
 class DeviceBusy:
     """One device's time in ns; busy is split into compute and copy-only, copy-only into blocking copies and others.
 
-    gap_start, gap_end: the idle intervals; next_op: the op that ends each (-1: the window's end does).
-    withheld: why idle is not known, None where it is.
+    withheld: why idle is not known, None where it is. gaps: how many idle intervals.
     """
 
     device: int
@@ -37,9 +38,7 @@ class DeviceBusy:
     compute: int
     blocking_copy: int
     async_copy: int
-    gap_start: Column
-    gap_end: Column
-    next_op: Column
+    gaps: int
     withheld: str | None
 
 
@@ -80,12 +79,11 @@ class Blame:
 def blame(activity: Activity, blocking: Blocking, events: Events, window: Window = ALL) -> Blame:
     """Charge every gap of every device within the window to its causes (docs/model.md has the definitions)."""
     compute = _compute_covers(activity)
-    devices = _device_times(activity, blocking, compute, window)
+    devices, gaps = _device_times(activity, blocking, compute, window)
     counted = window.overlaps(events.start, events.end)
     copy_in_call = np.where(counted, _copy_in_call(activity, blocking, events, compute), 0)
     wait = np.where(counted, events.wait, 0)
     credit = np.maximum(wait - copy_in_call, 0)
-    gaps = _collect(activity, devices)
     demands = _Demands.of(activity, blocking, events, gaps, window)
     granted = demands.granted(credit)
     causes = demands.causes(granted)
@@ -116,22 +114,24 @@ def _compute_covers(activity: Activity) -> dict[int, Cover]:
 
 def _device_times(
     activity: Activity, blocking: Blocking, compute: dict[int, Cover], window: Window
-) -> list[DeviceBusy]:
+) -> tuple[list[DeviceBusy], Gaps]:
+    """Each device's time, and the gaps of those whose idle time is known, not yet charged."""
     ops, calls = activity.ops, activity.calls
     work = activity.launches | activity.is_api("alloc", "graph_launch")
     work[blocking.row] = True
     blocks = np.zeros(len(calls) + 1, dtype=bool)
     blocks[blocking.row[blocking.kind == COPY]] = True
     lost = _lost_graphs(activity)
-    result = []
+    devices: list[DeviceBusy] = []
+    gaps: list[tuple[Column, Column, Column, Column]] = []
     for device, cover in compute.items():
         rows = np.flatnonzero((ops.device == device) & (ops.end > ops.start))
         if not len(rows):
             continue
         processes = distinct(ops.pid[rows])
         near = np.flatnonzero(work & np.isin(activity.pid, processes))
-        low = min(int(ops.start[rows[0]]), int(calls.start[near].min()) if len(near) else int(ops.start[rows[0]]))
-        high = max(int(ops.end[rows].max()), int(calls.end[near].max()) if len(near) else low)
+        low = min([int(ops.start[rows[0]]), *calls.start[near[:1]].tolist()])
+        high = max(int(ops.end[rows].max()), int(calls.end[near].max(initial=low)))
         low, high = max(low, window.low), min(high, window.high)
         if low >= high:
             continue
@@ -142,31 +142,31 @@ def _device_times(
         held = intervals.clip(*intervals.union(ops.start[copies], ops.end[copies]), low, high)
         blocking_copy = intervals.total(*held) - computing
         gap_start, gap_end = intervals.gaps(start, end, low, high)
-        at = np.searchsorted(ops.start[rows], gap_end, side="left")
-        next_op = np.where(at < len(rows), rows[np.minimum(at, len(rows) - 1)], -1)
-        missing = sum(lost.get(int(p), 0) for p in processes)
-        reason = (
-            f"{missing} CUDA graph launches have no recorded work; profile again with --cuda-graph-trace=node, "
-            "or with a newer nsys"
-            if missing
-            else None
-        )
-        result.append(
-            DeviceBusy(
-                device,
-                low,
-                high,
-                busy,
-                computing,
-                blocking_copy,
-                busy - computing - blocking_copy,
-                gap_start,
-                gap_end,
-                next_op,
-                reason,
-            )
-        )
-    return result
+        reason = _lost_reason(sum(lost.get(int(p), 0) for p in processes))
+        rest = busy - computing - blocking_copy
+        devices.append(DeviceBusy(device, low, high, busy, computing, blocking_copy, rest, len(gap_start), reason))
+        if reason is None:
+            at = np.searchsorted(ops.start[rows], gap_end, side="left")
+            next_op = np.where(at < len(rows), rows[np.minimum(at, len(rows) - 1)], -1)
+            gaps.append((np.full(len(gap_start), device, dtype=np.int64), gap_start, gap_end, next_op))
+    if not devices and lost and work.any():
+        low, high = int(calls.start[work].min()), int(calls.end[work].max())
+        devices.append(DeviceBusy(0, low, high, 0, 0, 0, 0, 0, _lost_reason(sum(lost.values()))))
+    empty = np.empty(0, dtype=np.int64)
+    columns = [np.concatenate(column) for column in zip(*gaps, strict=True)] or [empty] * 4
+    del gaps
+    call = np.where(columns[3] >= 0, activity.launch[columns[3]], -1) if len(ops) else empty
+    device_, start_, end_, next_op = columns
+    return devices, Gaps(device_, start_, end_, next_op, call, np.empty((0, len(CAUSES)), dtype=np.int64), empty)
+
+
+def _lost_reason(launches: int) -> str | None:
+    if not launches:
+        return None
+    return (
+        f"{launches} CUDA graph launches have no recorded work; profile again with --cuda-graph-trace=node, "
+        "or with a newer nsys"
+    )
 
 
 def _lost_graphs(activity: Activity) -> dict[int, int]:
@@ -198,15 +198,8 @@ def _copy_in_call(activity: Activity, blocking: Blocking, events: Events, comput
 # --- blame -----------------------------------------------------------------------------------------------------------
 
 
-def _collect(activity: Activity, devices: list[DeviceBusy]) -> Gaps:
-    measured = [d for d in devices if d.withheld is None]
-    empty = np.empty(0, dtype=np.int64)
-    device = np.concatenate([np.full(len(d.gap_start), d.device, dtype=np.int64) for d in measured] or [empty])
-    start = np.concatenate([d.gap_start for d in measured] or [empty])
-    end = np.concatenate([d.gap_end for d in measured] or [empty])
-    next_op = np.concatenate([d.next_op for d in measured] or [empty])
-    call = np.where(next_op >= 0, activity.launch[next_op], -1) if len(activity.ops) else next_op
-    return Gaps(device, start, end, next_op, call, np.empty((0, len(CAUSES)), dtype=np.int64), empty)
+#: Gaps that are read at a time.
+_SLICE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -221,7 +214,7 @@ class _Demands:
     gap: Column
     event: Column
     size: Column
-    kind: Column
+    kind: npt.NDArray[np.int8]
     when: Column
     late: Mask
     plain: Column
@@ -229,51 +222,31 @@ class _Demands:
     @classmethod
     def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps, window: Window) -> _Demands:
         """Read each gap as docs/model.md does: waiting, overhead, allocation, host, device, tail, unknown."""
-        calls = activity.calls
         plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
         length = gaps.end - gaps.start
         plain[:, TAIL] = np.where(gaps.next_op < 0, length, 0)
         plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & (gaps.call < 0), length, 0)
-
-        known = np.flatnonzero(gaps.call >= 0)
-        launch = gaps.call[known]
-        g0, g1 = gaps.start[known], gaps.end[known]
-        a, b = np.clip(calls.start[launch], g0, g1), np.clip(calls.end[launch], g0, g1)
-        plain[known, ON_DEVICE] = g1 - b
-
-        event_of_call = np.full(len(calls) + 1, -1, dtype=np.int64)
+        event_of_call = np.full(len(activity.calls), -1, dtype=np.int64)
         event_of_call[blocking.row] = blocking.event
-        by_copy = np.zeros(len(calls) + 1, dtype=bool)
+        by_copy = np.zeros(len(activity.calls), dtype=bool)
         by_copy[blocking.row[blocking.kind == COPY]] = True
-        copying = by_copy[launch]
-
-        piece_gap, piece_call, low, high = _pieces(activity, blocking, launch, g0, a)
-        piece_event = event_of_call[piece_call]
-        waiting = piece_event >= 0
-        np.add.at(plain[:, ALLOC], known[piece_gap[~waiting]], (high - low)[~waiting])
-
-        recent, dropped = _recent_event(activity, events, launch)
-        recent = np.where(window.overlaps(events.start, events.end)[recent], recent, -1) if len(events) else recent
-        since = np.where(recent >= 0, np.maximum(events.start[recent], g0), b) if len(events) else b
-        in_pieces = np.zeros(len(known), dtype=np.int64)
-        np.add.at(in_pieces, piece_gap, high - low)
-        after = np.zeros(len(known), dtype=np.int64)
-        np.add.at(after, piece_gap, np.maximum(high - np.maximum(low, since[piece_gap]), 0))
-        own_copy = np.where(copying, b - a, 0)
-        plain[known, HOST] = b - g0 - in_pieces - own_copy
-        refill = np.maximum(b - since - after - own_copy, 0)
-
-        rows = np.flatnonzero(copying & (b > a))
-        refilled = np.flatnonzero((refill > 0) & (recent >= 0))
-        sizes = ((high - low)[waiting], own_copy[rows], refill[refilled])
-        gap = np.concatenate((known[piece_gap[waiting]], known[rows], known[refilled]))
-        event = np.concatenate((piece_event[waiting], event_of_call[launch[rows]], recent[refilled]))
-        when = np.concatenate((low[waiting], a[rows], b[refilled]))
-        kind = np.repeat([WAIT, WAIT, REFILL], [len(size) for size in sizes])
-        late = np.concatenate((np.zeros(len(sizes[0]) + len(sizes[1]), dtype=bool), dropped[refilled]))
-        size = np.concatenate(sizes)
-        by = order(event, gaps.start[gap], gaps.device[gap], kind, when)
-        return cls(gap[by], event[by], size[by], kind[by], when[by], late[by], plain)
+        holding = activity.is_api("alloc")
+        holding[blocking.row] = True
+        reader = _Reader(activity, events, window, event_of_call, by_copy, np.flatnonzero(holding))
+        known = np.flatnonzero(gaps.call >= 0)
+        # In slices, so that what is computed on the way stays small beside the trace.
+        claims = [reader.read(gaps, known[at : at + _SLICE], plain) for at in range(0, len(known), _SLICE)]
+        columns = [np.concatenate(column) for column in zip(*claims, strict=True)]
+        del claims
+        if not columns:
+            columns = [np.empty(0, dtype=np.int64)] * 6
+        if len(distinct(gaps.device)) > 1:
+            turn = np.empty(len(gaps.start), dtype=np.int64)
+            turn[order(gaps.start, gaps.device)] = np.arange(len(gaps.start))
+            _rearrange(columns, np.argsort(turn[columns[0]], kind="stable"))
+        _rearrange(columns, np.argsort(columns[1], kind="stable"))
+        gap, event, size, kind, when, late = columns
+        return cls(gap, event, size, kind, when, late, plain)
 
     def granted(self, credit: Column) -> Column:
         """What each claim gets: an event's credit is spent by its claims one after the other."""
@@ -282,7 +255,8 @@ class _Demands:
         first = np.searchsorted(self.event, self.event, side="left")
         before = np.concatenate(([0], spent))[first] if len(spent) else spent
         limit = credit[self.event] if len(spent) else spent
-        return np.minimum(spent - before, limit) - np.minimum(spent - size - before, limit)
+        granted: Column = np.minimum(spent - before, limit) - np.minimum(spent - size - before, limit)
+        return granted
 
     def causes(self, granted: Column) -> Column:
         """Shape (gaps, 8): what the claims got, and the rest of each gap by its plain cause. Spends ``plain``."""
@@ -334,19 +308,83 @@ class _Demands:
         return total
 
 
+@dataclass(frozen=True)
+class _Reader:
+    """Reads gaps.
+
+    event_of_call: sync event of each call (-1 = none); by_copy: whether it is a blocking copy; held: rows of the
+    blocking and allocating calls.
+    """
+
+    activity: Activity
+    events: Events
+    window: Window
+    event_of_call: Column
+    by_copy: Mask
+    held: Column
+
+    def read(self, gaps: Gaps, known: Column, plain: Column) -> list[npt.NDArray[Any]]:
+        """Fill the plain causes of these gaps (with a launching call) and return their claims: gap, event, size, kind,
+        when, late; in the order in which one device spends credit.
+        """
+        calls, events = self.activity.calls, self.events
+        launch = gaps.call[known]
+        g0, g1 = gaps.start[known], gaps.end[known]
+        a, b = np.clip(calls.start[launch], g0, g1), np.clip(calls.end[launch], g0, g1)
+        copying = self.by_copy[launch]
+
+        piece_gap, piece_call, low, high = _pieces(self.activity, self.held, launch, g0, a)
+        piece_event = self.event_of_call[piece_call]
+        waiting = piece_event >= 0
+        allocated = np.zeros(len(known), dtype=np.int64)
+        np.add.at(allocated, piece_gap[~waiting], (high - low)[~waiting])
+
+        recent, dropped = _recent_event(self.activity, events, launch)
+        if len(events):
+            recent = np.where(self.window.overlaps(events.start, events.end)[recent], recent, -1)
+        since = np.where(recent >= 0, np.maximum(events.start[recent], g0), b) if len(events) else b
+        in_pieces = np.zeros(len(known), dtype=np.int64)
+        np.add.at(in_pieces, piece_gap, high - low)
+        after = np.zeros(len(known), dtype=np.int64)
+        np.add.at(after, piece_gap, np.maximum(high - np.maximum(low, since[piece_gap]), 0))
+        own_copy = np.where(copying, b - a, 0)
+        plain[known, ON_DEVICE] = g1 - b
+        plain[known, ALLOC] = allocated
+        plain[known, HOST] = b - g0 - in_pieces - own_copy
+        refill = np.maximum(b - since - after - own_copy, 0)
+
+        copied = np.flatnonzero(copying & (b > a))
+        refilled = np.flatnonzero((refill > 0) & (recent >= 0))
+        gap = np.concatenate((piece_gap[waiting], copied, refilled))
+        counts = [int(waiting.sum()), len(copied), len(refilled)]
+        by = np.argsort(3 * gap + np.repeat([0, 1, 2], counts), kind="stable")
+        columns = (
+            known[gap],
+            np.concatenate((piece_event[waiting], self.event_of_call[launch[copied]], recent[refilled])),
+            np.concatenate(((high - low)[waiting], own_copy[copied], refill[refilled])),
+            np.repeat(np.array([WAIT, WAIT, REFILL], dtype=np.int8), counts),
+            np.concatenate((low[waiting], a[copied], b[refilled])),
+            np.concatenate((np.zeros(counts[0] + counts[1], dtype=bool), dropped[refilled])),
+        )
+        return [column[by] for column in columns]
+
+
+def _rearrange(columns: list[npt.NDArray[Any]], by: Column) -> None:
+    """Reorder all columns in place of the list, one at a time to hold only one copy."""
+    for i, column in enumerate(columns):
+        columns[i] = column[by]
+
+
 def _pieces(
-    activity: Activity, blocking: Blocking, launch: Column, low: Column, high: Column
+    activity: Activity, held: Column, launch: Column, low: Column, high: Column
 ) -> tuple[Column, Column, Column, Column]:
-    """The parts of each [low, high) that lie in a blocking or allocating call which held up the launch.
+    """The parts of each [low, high) that lie in a holding call (row in ``held``) which delayed the launch.
 
     Calls of the launching thread count, and calls of another thread of the process that lie wholly inside the silence
     of the launching thread before the launch. Returns (row of the interval, call, start, end), sorted by interval and
     start; where calls of several threads overlap, the one begun first has the common part.
     """
     calls = activity.calls
-    holding = activity.is_api("alloc")
-    holding[blocking.row] = True
-    held = np.flatnonzero(holding)
     silence = _silence(activity, launch)
     found: list[tuple[Column, Column]] = []
     open_ = np.flatnonzero(high > low)
@@ -397,7 +435,8 @@ def _silence(activity: Activity, launch: Column) -> Column:
 
 def _recent_event(activity: Activity, events: Events, launch: Column) -> tuple[Column, Mask]:
     """The last event begun before each launch on its thread, or on the thread that handed over to it; and whether it
-    has no credit for this launch: its thread had begun another, or the event is only the last of the process."""
+    has no credit for this launch: its thread had begun another, or the event is only the last of the process.
+    """
     calls = activity.calls
     when, thread, process = calls.start[launch], calls.tid[launch], activity.pid[launch]
     silence = _silence(activity, launch)

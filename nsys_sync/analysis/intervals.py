@@ -40,12 +40,14 @@ def covered(start: Column, end: Column, at: Column) -> Column:
     before = np.concatenate(([0], np.cumsum(end - start)))
     i = np.searchsorted(start, at, side="right") - 1
     inside = np.minimum(at - start[i], end[i] - start[i])
-    return np.where(i < 0, 0, before[i] + inside)
+    result: Column = np.where(i < 0, 0, before[i] + inside)
+    return result
 
 
 def measure(start: Column, end: Column, low: Column, high: Column) -> Column:
     """How many ns of a disjoint ascending cover lie in each [low, high)."""
-    return np.maximum(covered(start, end, high) - covered(start, end, low), 0)
+    length: Column = np.maximum(covered(start, end, high) - covered(start, end, low), 0)
+    return length
 
 
 def total(start: Column, end: Column) -> int:

@@ -93,7 +93,7 @@ def find_sites(
     site = np.empty(len(events), dtype=np.int64)
     first = events.first
     costliest = np.lexsort((events.start, -events.wait))
-    chain_of = _chain_of_stack(stacks, events)
+    chain_of = _chain_of_stack(stacks)
     for event in costliest:
         python, chain, code = int(stacks.of_event[event]), int(native[event]), int(kind[event])
         api = apis[first[event]] if python < 0 and chain < 0 else ""
@@ -114,7 +114,7 @@ def _frames(users: Users, stack: tuple[StackFrame, ...]) -> tuple[int, tuple[Fra
     return users.frame(stack), shown
 
 
-def _chain_of_stack(stacks: Stacks, events: Events) -> dict[int, int]:
+def _chain_of_stack(stacks: Stacks) -> dict[int, int]:
     """The native chain of a costly event of each Python stack."""
     chain: dict[int, int] = {}
     for event in np.flatnonzero((stacks.of_event >= 0) & (stacks.native_of_event >= 0)):

@@ -18,8 +18,7 @@ _LARGEST = 5_000_000
 class Sources:
     """Looks up source lines: those kept with the capture first, else files on this machine.
 
-    maps: (old, new) path prefixes, the first that fits is used. captured_utc: when the trace was taken; a file without a
-    kept hash that was changed later cannot be trusted.
+    maps: (old, new) path prefixes, the first that fits is used.
     """
 
     capture: CaptureInfo | None = None
@@ -36,7 +35,8 @@ class Sources:
 
     def find(self, file: str | None, line: int | None) -> tuple[SourceLine | None, SourceStatus, Path | None]:
         """The line with its neighbours, how far to trust it, and the readable file (None unless it can be trusted as
-        far as is known)."""
+        far as is known).
+        """
         if not file or not line or line < 1:
             return None, "missing", None
         kept = self.capture.sources.get(file) if self.capture else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,7 +59,7 @@ def find_steps(ranges: Ranges, activity: Activity, name: str | None = None) -> l
     """
     found = []
     pid = process_of(ranges.tid)
-    patterns = np.array([_intern_pattern(text) for text in ranges.names], dtype=object)
+    patterns = [_pattern(text) for text in ranges.names]
     for process in distinct(np.sort(pid)):
         mine = np.flatnonzero((pid == process) & (ranges.pushed >= 0))
         chosen = _choose(ranges, mine, patterns, name)
@@ -72,37 +73,36 @@ def find_steps(ranges: Ranges, activity: Activity, name: str | None = None) -> l
     return found
 
 
-def _intern_pattern(text: str) -> str:
+def _pattern(text: str) -> str:
     return _DIGITS.sub("#", text)
 
 
-def _choose(
-    ranges: Ranges, mine: Column, patterns: np.ndarray, name: str | None
-) -> tuple[Literal["marks", "nvtx"], str, Column] | None:
-    texts = ranges.names
-    if name is None:
-        marks = mine[[texts[i].startswith(STEP_PREFIX) for i in ranges.name[mine]]] if len(mine) else mine
-        if len(marks):
-            return "marks", "step", marks
-    pushed = mine[ranges.pushed[mine] == 1] if name is None else mine
-    groups: dict[str, list[int]] = {}
-    for row in pushed:
-        pattern = str(patterns[ranges.name[row]])
-        if not texts[ranges.name[row]].startswith(MARK_PREFIX) or name is not None:
-            groups.setdefault(pattern, []).append(int(row))
+_Chosen = tuple[Literal["marks", "nvtx"], str, Column]
+
+
+def _choose(ranges: Ranges, mine: Column, patterns: Sequence[str], name: str | None) -> _Chosen | None:
+    """Source, name and rows of a process's steps among its ranges."""
     if name is not None:
-        rows = groups.get(_intern_pattern(name), []) or groups.get(_intern_pattern(f"{MARK_PREFIX}region {name}"), [])
-        return ("nvtx", name, np.array(rows, dtype=np.int64)) if rows else None
+        wanted = {_pattern(name), _pattern(f"{MARK_PREFIX}region {name}")}
+        rows = mine[[patterns[i] in wanted for i in ranges.name[mine]]] if len(mine) else mine
+        return ("nvtx", name, rows) if len(rows) else None
+    marked = np.array([text.startswith(MARK_PREFIX) for text in ranges.names] or [False], dtype=bool)
+    steps = np.array([text.startswith(STEP_PREFIX) for text in ranges.names] or [False], dtype=bool)
+    marks = mine[steps[ranges.name[mine]]]
+    if len(marks):
+        return "marks", "step", marks
+    groups: dict[str, list[int]] = {}
+    for row in mine[(ranges.pushed[mine] == 1) & ~marked[ranges.name[mine]]]:
+        groups.setdefault(patterns[ranges.name[row]], []).append(int(row))
     best: tuple[int, str, Column] | None = None
     for pattern, listed in groups.items():
         rows = np.array(listed, dtype=np.int64)
-        if len(rows) < _ENOUGH or len(distinct(np.sort(ranges.tid[rows]))) > 1 or not pattern:
-            continue
-        if (ranges.start[rows][1:] < ranges.end[rows][:-1]).any():
-            continue
-        span = int((ranges.end[rows] - ranges.start[rows]).sum())
-        if best is None or (span, pattern) > (best[0], best[1]):
-            best = (span, pattern, rows)
+        start, end = ranges.start[rows], ranges.end[rows]
+        one_thread = len(distinct(np.sort(ranges.tid[rows]))) == 1
+        if pattern and len(rows) >= _ENOUGH and one_thread and (start[1:] >= end[:-1]).all():
+            span = int((end - start).sum())
+            if best is None or (span, pattern) > (best[0], best[1]):
+                best = (span, pattern, rows)
     return None if best is None else ("nvtx", best[1], best[2])
 
 

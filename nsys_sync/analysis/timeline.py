@@ -1,4 +1,7 @@
-"""What the timeline pages draw: columns of calls, operations, gaps and steps. Never part of the JSON."""
+"""What the timeline pages draw: columns of calls, operations, gaps and steps. Never part of the JSON.
+
+Columns named pid and tid hold nsys's global ids (``trace.tables.os_pid``, ``os_tid`` make the system's of them).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class CallColumns:
 @dataclass(frozen=True)
 class OpColumns:
     """GPU operations, sorted by (start, end). kind: index into KINDS; name: index into Timeline.op_names (-1 = none);
-    call: row of the launching call in Timeline.calls (-1 = none)."""
+    call: row of the launching call in Timeline.calls (-1 = none).
+    """
 
     start: Column
     end: Column
@@ -53,7 +57,8 @@ class GapColumns:
     """Idle intervals of the devices, sorted by (device, start).
 
     causes: shape (gaps, 8), ns by CAUSES, each row adds up to end - start; next_op: row in ops that ends the gap
-    (-1 = tail); site: index into Report.sites of the site with the largest share of sync_wait + sync_refill (-1 = none).
+    (-1 = tail); site: index into Report.sites of the site with the largest share of sync_wait + sync_refill (-1 =
+    none).
     """
 
     device: Column
@@ -67,7 +72,8 @@ class GapColumns:
 @dataclass(frozen=True)
 class RangeColumns:
     """Steps and NVTX ranges, sorted by (start, -end). name: index into Timeline.range_names; step: 0-based number of
-    the step or -1 for other ranges."""
+    the step or -1 for other ranges.
+    """
 
     start: Column
     end: Column

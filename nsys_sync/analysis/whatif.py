@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys_sync.analysis import replay
+from nsys_sync.analysis import replay, replay_model
 from nsys_sync.analysis.calls import COPY, NEVER, Activity, Blocking, Events, Mask
 from nsys_sync.analysis.findings import Confidence, WhatIf
 from nsys_sync.analysis.idle import Blame
@@ -72,12 +73,12 @@ class Predictor:
         chosen = max(usable, key=lambda s: (s.median or 0, -s.pid), default=None)
         if not options.predict or not len(events) or any(d.withheld for d in charged.devices):
             chosen = None
-        model = None if chosen is None else replay.build(trace, activity, blocking, chosen)
+        model = None if chosen is None else replay_model.build(trace, activity, blocking, chosen)
         empty = np.empty(0, dtype=np.int64)
         saved, copy_event, assumed = (
             (empty, empty, False) if model is None else _savings(activity, blocking, model, options.copy_gbps)
         )
-        speed, near = (1.0, empty) if model is None else _host_speed(activity, blocking, events)
+        speed, near = (1.0, empty) if model is None else _host_speed(activity, events)
         return cls(
             model=model,
             blocking=blocking,
@@ -90,7 +91,7 @@ class Predictor:
             host_speed=speed,
             near=near,
             busy_per_step=_busy_per_step(activity, chosen) if chosen else 0,
-            reasons=_reasons(trace, activity, model, assumed) if model else [],
+            reasons=_reasons(trace, activity, model, assumed=assumed) if model else [],
             keep=_last_of_process(events),
         )
 
@@ -108,14 +109,11 @@ class Predictor:
         faster = np.where((self.copy_event >= 0) & gone[self.copy_event], self.saved, 0)
         saved = faster if faster.any() else None
         gain = np.round(self.near * (1 - self.host_speed)).astype(np.int64)
-        first = np.zeros(len(self.blocking.row), dtype=np.int64)
-        ends = np.where(self.events.sync >= 0, self.events.sync, self.events.copy)
-        first[ends] = gain
         prepared = self._blocks(saved)
         settled = []
         medians = []
-        for extra in (None, first.tolist()):
-            outcome = replay.run(model, prepared, removed, saved=saved, gain=extra)
+        for extra in (None, self._by_call(gain)) if gain[gone].any() else (None,):
+            outcome = replay.run(model, prepared, replay.Scenario(removed, saved, extra))
             settled.append(outcome.settled)
             medians.append(int(np.median(np.diff(outcome.completions))))
         bound = self._bound(saved)
@@ -124,7 +122,7 @@ class Predictor:
         low, high = min(*medians, bound) if unknown else min(medians), max(medians)
         low = max(low, min(bound, high))
         low, high = int(low * (1 - self.spread)), int(high * (1 + self.spread))
-        confidence, reasons = self._confidence(high, all(settled), needed)
+        confidence, reasons = self._confidence(high, settled=all(settled), needed=needed)
         return WhatIf(
             step_ns_now=self.now,
             step_ns_low=low,
@@ -134,12 +132,18 @@ class Predictor:
             reasons=reasons,
         )
 
+    def _by_call(self, gain: Column) -> list[int]:
+        """Spread a gain by event over the calls: to the last call of each event."""
+        by_call = np.zeros(len(self.blocking.row), dtype=np.int64)
+        by_call[np.where(self.events.sync >= 0, self.events.sync, self.events.copy)] = gain
+        return list(by_call.tolist())
+
     def _blocks(self, saved: Column | None) -> list[list[replay.Block]]:
         assert self.model is not None
         if saved is not None:
-            return replay.blocks(self.model, saved, False)
+            return replay.blocks(self.model, saved)
         if not self._plain:
-            self._plain = replay.blocks(self.model, None, False)
+            self._plain = replay.blocks(self.model)
         return self._plain
 
     def _bound(self, saved: Column | None) -> int:
@@ -147,15 +151,15 @@ class Predictor:
         assert self.model is not None
         if saved is None and False in self._bounds:
             return self._bounds[False]
-        prepared = replay.blocks(self.model, saved, True)
+        prepared = replay.blocks(self.model, saved, unlimited_host=True)
         nothing = [False] * len(self.blocking.row)
-        outcome = replay.run(self.model, prepared, nothing, saved=saved, unlimited_host=True)
+        outcome = replay.run(self.model, prepared, replay.Scenario(nothing, saved, unlimited_host=True))
         bound = max(int(np.median(np.diff(outcome.completions))), 0)
         if saved is None:
             self._bounds[False] = bound
         return bound
 
-    def _confidence(self, high: int, settled: bool, needed: bool) -> tuple[Confidence, list[str]]:
+    def _confidence(self, high: int, *, settled: bool, needed: bool) -> tuple[Confidence, list[str]]:
         reasons = list(self.reasons)
         active = min(self.busy_per_step / high, 1.0) if high else 0.0
         if active < _ACTIVE:
@@ -173,7 +177,8 @@ def _spread(durations: Column) -> float:
     """Standard error of the median step time, relative, from the median deviation; at least 3 %."""
     middle = float(np.median(durations))
     deviation = 1.4826 * float(np.median(np.abs(durations - middle)))
-    return min(max(1.2533 * deviation / np.sqrt(len(durations)) / max(middle, 1.0), _SMALLEST_SPREAD), 0.5)
+    error = 1.2533 * deviation / math.sqrt(len(durations)) / max(middle, 1.0)
+    return min(max(error, _SMALLEST_SPREAD), 0.5)
 
 
 def _last_of_process(events: Events) -> Mask:
@@ -188,7 +193,8 @@ def _savings(
     activity: Activity, blocking: Blocking, model: replay.Model, gbps: float | None
 ) -> tuple[Column, Column, bool]:
     """By position in the chains: time (ns) that a blocking copy would save from pinned memory, and its event (-1 =
-    none); and whether the speed of pinned copies is assumed."""
+    none); and whether the speed of pinned copies is assumed.
+    """
     ops, copies = activity.ops, activity.ops.copies
     duration = np.maximum(ops.end[copies.op] - ops.start[copies.op], 1)
     large = (copies.bytes >= _LARGE_COPY) & ((copies.src == PINNED) | (copies.dst == PINNED))
@@ -205,7 +211,7 @@ def _savings(
     return saved[chained], event[chained], assumed
 
 
-def _host_speed(activity: Activity, blocking: Blocking, events: Events) -> tuple[float, Column]:
+def _host_speed(activity: Activity, events: Events) -> tuple[float, Column]:
     """Host time of a launch away from waits over host time right after a wait (0: all were near a wait, 1: none was);
     and by event the host time (ns) right after its wait and before the next event of its thread.
 
@@ -250,7 +256,7 @@ def _busy_per_step(activity: Activity, steps: ProcessSteps) -> int:
     return most // max(len(steps.durations), 1)
 
 
-def _reasons(trace: Trace, activity: Activity, model: replay.Model, assumed: bool) -> list[str]:
+def _reasons(trace: Trace, activity: Activity, model: replay.Model, *, assumed: bool) -> list[str]:
     """What lowers the confidence of every prediction from this trace."""
     reasons = []
     if _concurrent(activity):
@@ -269,7 +275,8 @@ def _reasons(trace: Trace, activity: Activity, model: replay.Model, assumed: boo
 
 def _concurrent(activity: Activity) -> bool:
     """Whether threads of a process launch in turns: more than one launch in twenty comes from another thread than the
-    one before. A hand-over to autograd's thread and back is two in a step."""
+    one before. A hand-over to autograd's thread and back is two in a step.
+    """
     calls, rows = activity.calls, np.flatnonzero(activity.launches)
     for pid in distinct(np.sort(activity.pid[rows])):
         tid = calls.tid[rows[activity.pid[rows] == pid]]

@@ -1,0 +1,373 @@
+"""The model of a trace for the replay: which conditions hold each operation and each blocking call, and their slack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_sync.analysis.calls import COPY, EVENT_SYNC, NEVER, STREAM_SYNC, Activity, Blocking, Mask, low_median
+from nsys_sync.analysis.replay import (
+    COLLECTIVE,
+    FAR,
+    HAND_OFF,
+    LAUNCH_PHASE,
+    PHASE,
+    QUEUE_DEPTH,
+    RECORD,
+    STEP,
+    SYNC,
+    WAIT,
+    Chains,
+    Grouping,
+    Item,
+    Model,
+    Sync,
+)
+from nsys_sync.analysis.steps import ProcessSteps
+from nsys_sync.trace.columns import distinct, lookup, pack
+from nsys_sync.trace.reader import Trace
+from nsys_sync.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Column, process_of
+
+#: A thread that was silent for longer may have been waiting for another thread (ns).
+HAND_OFF_SILENCE = 15_000
+#: Usual times (ns) where a trace has too few examples: launch to operation, operation to operation, work to return.
+_LATENCY = 4_000
+_SPACING = 1_000
+_TAIL = 3_000
+_ENOUGH = 3
+#: Share of the waits between streams that must be linked to their event; the first ones may wait for earlier events.
+_LINKED = 0.8
+
+
+def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSteps | None) -> Model:
+    """The model of a trace; steps: the process whose step ends are reported (None: no steps)."""
+    calls, ops = activity.calls, activity.ops
+    key, _ = pack((ops.pid, ops.pid), (ops.context, ops.context), (ops.stream, ops.stream))
+    by = np.argsort(key, kind="stable")
+    streams = distinct(key)
+    stream = np.searchsorted(streams, key[by])
+    tids = distinct(np.sort(calls.tid)) if len(calls) else calls.tid
+    launch = activity.launch[by]
+    known = launch >= 0
+    thread = np.where(known, np.searchsorted(tids, calls.tid[launch]), len(tids)) if len(calls) else launch + 1
+    launched = activity.launched[by]
+    first = np.concatenate(([True], stream[1:] != stream[:-1])) if len(by) else np.empty(0, dtype=bool)
+    start, end = ops.start[by], ops.end[by]
+    position = np.empty(len(by), dtype=np.int64)
+    position[by] = np.arange(len(by))
+
+    before = np.where(first, NEVER, np.concatenate(([0], end[:-1])) if len(end) else end)
+    ready_launch = np.where(
+        known, launched + _latencies(ops.kind[by], start - launched, known & (before < launched)), NEVER
+    )
+    ready_before = np.where(first, NEVER, before + _spacing(activity, launch, start, before, first))
+    links = _links(trace, activity, streams, key, stream, launched, end)
+    tight = np.maximum(ready_launch, ready_before)
+    np.maximum.at(tight, links.op, links.ready)
+    tight = np.where(tight <= NEVER, start, tight)
+    slack = np.where(known, tight - ready_launch, np.where(first, 0, FAR))
+    spare = np.where(first, 0, tight - ready_before)
+    chains = Chains(_small(by), _small(stream), _small(thread), launched, start, end, slack, spare, first)
+
+    items = [
+        _item(RECORD, int(when), -1, number, int(stream_))
+        for number, (when, stream_) in enumerate(zip(links.recorded, links.record, strict=True))
+    ]
+    items += [
+        _item(WAIT, int(launched[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
+        for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
+    ]
+    collectives, shortest, latest = _collectives(trace, activity, chains, items)
+    syncs = _syncs(trace, activity, blocking, tids, streams, key, links, items)
+    _hand_offs(activity, blocking, tids, items)
+    if steps is not None:
+        items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
+    items.sort()
+    interval = _small(np.searchsorted([item.key for item in items], 4 * launched + LAUNCH_PHASE))
+    owned = distinct(key[ops.pid == steps.pid]) if steps is not None else streams
+    return Model(
+        chains=chains,
+        grouping=_group(chains, interval, len(tids) + 1),
+        items=items,
+        syncs=syncs,
+        interval=interval,
+        process_streams=np.searchsorted(streams, owned).tolist(),
+        collectives=collectives,
+        group_shortest=shortest,
+        group_latest=latest,
+        records=len(links.record),
+        threads=len(tids) + 1,
+        steps=len(steps.end) if steps is not None else 0,
+        begin=int(calls.start[0]) if len(calls) else 0,
+        waits_linked=links.complete,
+    )
+
+
+def _small(numbers: Column) -> npt.NDArray[np.int32]:
+    """Rows and numbers of things in half the memory."""
+    return numbers.astype(np.int32)
+
+
+def _item(kind: int, when: int, thread: int, number: int, at: int = -1, slack: int = 0) -> Item:
+    return Item(4 * when + PHASE[kind], kind, thread, number, at, slack)
+
+
+def _latencies(kind: Column, latency: Column, prompt: Mask) -> Column:
+    """Usual time (ns) from the start of a launching call to the operation on an idle stream, by kind of operation."""
+    usual = np.full(len(kind), _LATENCY, dtype=np.int64)
+    for code in (KERNEL, MEMCPY, MEMSET, GRAPH):
+        sample = latency[prompt & (kind == code)]
+        if len(sample) >= _ENOUGH:
+            usual[kind == code] = low_median(sample)
+    return usual
+
+
+def _spacing(activity: Activity, launch: Column, start: Column, before: Column, first: Mask) -> int:
+    """Usual time (ns) between operations that follow each other on a stream without waiting for the host."""
+    calls = activity.calls
+    queued = ~first & (launch >= 0) & (start >= before)
+    if len(calls):
+        queued &= calls.end[launch] < before
+    sample = (start - before)[queued]
+    return low_median(sample) if len(sample) >= _ENOUGH else _SPACING
+
+
+@dataclass(frozen=True)
+class _Links:
+    """Waits for events on the device. op: position of the first operation behind the wait; number: of the event record;
+    ready: when the recorded work had ended (ns). record: stream of each event record (-1 = none), recorded: when it
+    was called (ns). complete: whether nearly every wait was found.
+    """
+
+    op: Column
+    number: Column
+    ready: Column
+    record: Column
+    recorded: Column
+    complete: bool
+
+
+def _links(
+    trace: Trace,
+    activity: Activity,
+    streams: Column,
+    key: Column,
+    stream: Column,
+    launched: Column,
+    end: Column,
+) -> _Links:
+    calls, ops, syncs, events = activity.calls, activity.ops, trace.syncs, trace.events
+    empty = np.empty(0, dtype=np.int64)
+    waiting = int(activity.waits_on_device.sum())
+    if not len(ops) or not len(events.pid):
+        return _Links(empty, empty, empty, empty, empty, not waiting)
+    stream_of = _stream_numbers(activity, streams, key)
+    record_stream = stream_of(events.pid, events.context, events.stream)
+    call = lookup(*pack((activity.pid, events.pid), (calls.correlation, events.correlation)))
+    recorded = np.where(call >= 0, calls.start[call], NEVER)
+    record_stream = np.where(call >= 0, record_stream, -1)
+
+    row = lookup(*pack((activity.pid, syncs.pid), (calls.correlation, syncs.correlation)))
+    wait = np.flatnonzero((row >= 0) & activity.waits_on_device[row] & (syncs.event >= 0))
+    number = lookup(*pack((events.pid, syncs.pid[wait]), (events.event, syncs.event[wait])))
+    waiter = stream_of(syncs.pid[wait], syncs.context[wait], syncs.stream[wait])
+    complete = int((number >= 0).sum()) >= _LINKED * waiting
+    found = np.flatnonzero((number >= 0) & (waiter >= 0))
+    found = found[record_stream[number[found]] >= 0]
+    bounds = np.searchsorted(stream, np.arange(len(streams) + 1))
+    position, ready, kept = [], [], []
+    for i in found:
+        low, high = bounds[waiter[i]], bounds[waiter[i] + 1]
+        at = low + int(np.searchsorted(launched[low:high], calls.start[row[wait[i]]]))
+        low, stop = bounds[record_stream[number[i]]], bounds[record_stream[number[i]] + 1]
+        last = low + int(np.searchsorted(launched[low:stop], recorded[number[i]])) - 1
+        if at < high and last >= low and record_stream[number[i]] != waiter[i]:
+            position.append(at)
+            ready.append(int(end[last]))
+            kept.append(int(number[i]))
+    return _Links(
+        np.array(position, dtype=np.int64),
+        np.array(kept, dtype=np.int64),
+        np.array(ready, dtype=np.int64),
+        record_stream,
+        recorded,
+        complete,
+    )
+
+
+class _StreamNumbers:
+    """Numbers of streams by (process, context, stream), -1 where nothing ran on them."""
+
+    def __init__(self, activity: Activity, streams: Column, key: Column) -> None:
+        ops = activity.ops
+        first = lookup(key, streams)
+        self._pid, self._context, self._stream = ops.pid[first], ops.context[first], ops.stream[first]
+
+    def __call__(self, pid: Column, context: Column, stream: Column) -> Column:
+        return lookup(*pack((self._pid, pid), (self._context, context), (self._stream, stream)))
+
+
+def _stream_numbers(activity: Activity, streams: Column, key: Column) -> _StreamNumbers:
+    return _StreamNumbers(activity, streams, key)
+
+
+def _collectives(
+    trace: Trace, activity: Activity, chains: Chains, items: list[Item]
+) -> tuple[list[int], list[int], list[int]]:
+    """The k-th NCCL kernels of all processes end together. Adds their items; returns the group of each place, and of
+    each group the shortest duration and the latest start (ns).
+    """
+    ops = activity.ops
+    names = trace.strings(distinct(np.sort(ops.name[ops.kind == KERNEL])))
+    nccl = [key for key, text in names.items() if text.lower().startswith("nccl")]
+    at = np.flatnonzero(np.isin(ops.name[chains.op], nccl) & (ops.kind[chains.op] == KERNEL))
+    pids = distinct(np.sort(ops.pid[chains.op[at]]))
+    if len(pids) < 2:
+        return [], [], []
+    number = np.empty(len(at), dtype=np.int64)
+    counts = []
+    for pid in pids:
+        mine = np.flatnonzero(ops.pid[chains.op[at]] == pid)
+        number[mine[np.argsort(chains.start[at[mine]], kind="stable")]] = np.arange(len(mine))
+        counts.append(len(mine))
+    groups = min(counts)
+    duration = chains.end[at] - chains.start[at]
+    shortest = np.full(groups, FAR, dtype=np.int64)
+    latest = np.full(groups, NEVER, dtype=np.int64)
+    inside = number < groups
+    np.minimum.at(shortest, number[inside], duration[inside])
+    np.maximum.at(latest, number[inside], chains.start[at[inside]])
+    places: list[int] = []
+    for position, group in zip(at[inside], number[inside], strict=True):
+        items.append(
+            _item(COLLECTIVE, int(chains.launched[position]), int(chains.thread[position]), len(places), int(position))
+        )
+        places.append(int(group))
+    return places, shortest.tolist(), latest.tolist()
+
+
+def _syncs(
+    trace: Trace,
+    activity: Activity,
+    blocking: Blocking,
+    tids: Column,
+    streams: Column,
+    key: Column,
+    links: _Links,
+    items: list[Item],
+) -> list[Sync]:
+    calls, ops, syncs = activity.calls, activity.ops, trace.syncs
+    row = blocking.row
+    start, end = calls.start[row], calls.end[row]
+    names = [calls.names[code] for code in calls.name[row]]
+    tails: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        if blocking.kind[i] != COPY and start[i] < blocking.awaited[i] <= end[i]:
+            tails.setdefault(name, []).append(int(end[i] - blocking.awaited[i]))
+    usual = {name: low_median(np.array(sample)) if len(sample) >= _ENOUGH else _TAIL for name, sample in tails.items()}
+
+    stream_of = _stream_numbers(activity, streams, key) if len(ops) else None
+    record = lookup(*pack((syncs.pid, activity.pid[row]), (syncs.correlation, calls.correlation[row])))
+    waited = np.full(len(row), -1, dtype=np.int64)
+    if stream_of is not None and len(row):
+        found = np.flatnonzero((blocking.kind == STREAM_SYNC) & (record >= 0))
+        at = record[found]
+        waited[found] = stream_of(syncs.pid[at], syncs.context[at], syncs.stream[at])
+    event = np.full(len(row), -1, dtype=np.int64)
+    found = np.flatnonzero((blocking.kind == EVENT_SYNC) & (record >= 0))
+    if len(found) and len(links.record):
+        at = record[found]
+        event[found] = lookup(*pack((trace.events.pid, syncs.pid[at]), (trace.events.event, syncs.event[at])))
+        event[(event >= 0) & (links.record[event] < 0)] = -1
+    of_device: dict[tuple[int, int], tuple[int, ...]] = {}
+    first = lookup(key, streams)
+    for number, op in enumerate(first):
+        place = (int(ops.pid[op]), int(ops.device[op]))
+        of_device[place] = (*of_device.get(place, ()), number)
+    own = _own_streams(activity, blocking, streams, key)
+
+    result = []
+    for i, name in enumerate(names):
+        duration, base = int(end[i] - start[i]), blocking.base[name]
+        copy = bool(blocking.kind[i] == COPY)
+        awaited = int(blocking.awaited[i])
+        ready_host = int(start[i]) + min(base, duration)
+        if copy:
+            early = awaited <= int(end[i])
+            slack_host, slack_device = (int(end[i]) - ready_host, 0) if early and awaited > NEVER else (0, FAR)
+            waits_for = own[i]
+        else:
+            ready_device = awaited + usual.get(name, _TAIL) if awaited > NEVER else int(NEVER)
+            tight = max(ready_host, int(ready_device))
+            slack_host, slack_device = tight - ready_host, min(tight - ready_device, FAR)
+            device = of_device.get((int(activity.pid[row[i]]), int(blocking.device[i])), ())
+            waits_for = (int(waited[i]),) if waited[i] >= 0 else () if event[i] >= 0 else device
+            if blocking.kind[i] == STREAM_SYNC and record[i] >= 0 and waited[i] < 0:
+                waits_for = ()
+        result.append(Sync(copy, duration, base, waits_for, int(event[i]), slack_host, slack_device))
+        items.append(_item(SYNC, int(start[i]), int(np.searchsorted(tids, calls.tid[row[i]])), i))
+    return result
+
+
+def _own_streams(activity: Activity, blocking: Blocking, streams: Column, key: Column) -> list[tuple[int, ...]]:
+    """By blocking call the streams that its own operations ran on."""
+    number = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
+    launched = np.flatnonzero(activity.launch >= 0)
+    number[activity.launch[launched]] = np.searchsorted(streams, key[launched])
+    return [(int(number[r]),) if number[r] >= 0 else () for r in blocking.row]
+
+
+def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list[Item]) -> None:
+    """Where a thread goes on because another thread of the process, that ended a call in its silence, let it."""
+    calls = activity.calls
+    active = activity.launches | activity.is_api("alloc")
+    active[blocking.row] = True
+    busy = distinct(np.sort(calls.tid[active]))
+    pids = process_of(busy)
+    for pid in distinct(pids):
+        # Threads that only poll (watchdogs) neither hand over nor are handed to.
+        threads = busy[pids == pid]
+        if len(threads) < 2:
+            continue
+        mine = np.flatnonzero(np.isin(calls.tid, threads))
+        mine = mine[np.argsort(calls.end[mine], kind="stable")]
+        for tid in threads:
+            others = mine[calls.tid[mine] != tid]
+            own = mine[calls.tid[mine] == tid]
+            before = activity.before[own]
+            silent_since = np.where(before >= 0, calls.end[before], NEVER)
+            own = own[calls.start[own] - silent_since > HAND_OFF_SILENCE]
+            silent_since = np.where(activity.before[own] >= 0, calls.end[activity.before[own]], NEVER)
+            last = np.searchsorted(calls.end[others], calls.start[own], side="right") - 1
+            handed = (last >= 0) & (calls.end[others[np.maximum(last, 0)]] >= silent_since)
+            number = int(np.searchsorted(tids, tid))
+            for call, other in zip(own[handed], others[last[handed]], strict=True):
+                source = int(np.searchsorted(tids, calls.tid[other]))
+                items.append(_item(HAND_OFF, int(calls.start[call]), number, source))
+
+
+def _group(chains: Chains, interval: npt.NDArray[np.int32], threads: int) -> Grouping:
+    empty = np.empty(0, dtype=np.int64)
+    if not len(chains.op):
+        return Grouping(_small(empty), empty, empty, [], [], [], [], [])
+    streams = int(chains.stream[-1]) + 1
+    code = (interval.astype(np.int64) * threads + chains.thread) * streams + chains.stream
+    by = np.argsort(code, kind="stable")
+    code = code[by]
+    heads = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1])))
+    last: Column = by[np.concatenate((heads[1:], [len(by)])) - 1]
+    room = np.full(len(by), FAR, dtype=np.int64)
+    queued = np.flatnonzero(chains.stream[QUEUE_DEPTH:] == chains.stream[:-QUEUE_DEPTH]) + QUEUE_DEPTH
+    room[queued] = np.maximum(chains.launched[queued] - chains.end[queued - QUEUE_DEPTH], 0)
+    return Grouping(
+        _small(by),
+        heads,
+        last,
+        interval[last].tolist(),
+        chains.stream[last].tolist(),
+        chains.thread[last].tolist(),
+        np.minimum.reduceat(room[by], heads).tolist(),
+        np.maximum(by[heads] - QUEUE_DEPTH, 0).tolist(),
+    )
