@@ -65,7 +65,7 @@ def _totals(comparison: Comparison) -> RenderableType:
     table.add_column("a step" if comparison.basis == "step" else "whole capture", no_wrap=True)
     table.add_column("before → after", overflow="fold")
     table.add_column("difference", overflow="fold")
-    table.add_column("" if comparison.noise_known else "noise unknown", overflow="fold")
+    table.add_column("", overflow="fold")
     for change in comparison.quantities:
         name = words.QUANTITIES[change.name]
         difference = words.difference(change) if change.delta is not None else ""
@@ -74,7 +74,7 @@ def _totals(comparison: Comparison) -> RenderableType:
 
 
 def _verdict(change: Change) -> str:
-    """The verdict where there is one; the column's heading says that the noise is unknown."""
+    """The verdict where there is one; that the noise is unknown is said once, in the headline."""
     return "" if change.verdict == "noise_unknown" else words.verdict(change)
 
 
