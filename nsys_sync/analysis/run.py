@@ -35,8 +35,8 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
                 "no-cuda-activity",
                 f"No CUDA activity was recorded in {trace.path}.",
                 "Likely causes, most frequent first: the capture range never reached the GPU work; CUDA tracing was "
-                "off (-t cuda); the work ran in a process that nsys did not follow; another profiler (torch.profiler) held "
-                "CUPTI.",
+                "off (-t cuda); the work ran in a process that nsys did not follow; another profiler "
+                "(torch.profiler) held CUPTI.",
             )
         activity = connect(trace)
         blocking, events = find_blocking(trace, activity)
