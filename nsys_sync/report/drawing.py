@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_sync.report.words import harmless, process_label
+from nsys_sync.trace.tables import os_pid, os_tid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,8 +59,8 @@ class Bars:
 class GapBars:
     """Gaps of one device, sorted by start. causes: shape (n, 8), ns by timeline.CAUSES.
 
-    event: sync event that caused most of a single gap (-1 = none); caused_*: that event's extent and thread;
-    launch_*: the call that launched what ended the gap.
+    event: sync event that caused most of a single gap (-1 = none); caused_*: that event's extent; launch_*: the call
+    that launched what ended the gap, its thread and whether it blocks (0, 1).
     """
 
     start: Column
@@ -70,10 +71,10 @@ class GapBars:
     event: Column
     caused_start: Column
     caused_end: Column
-    caused_tid: Column
     launch_start: Column
     launch_end: Column
     launch_tid: Column
+    launch_blocks: Column
 
 
 @dataclass(frozen=True)
@@ -145,12 +146,11 @@ def _lanes(timeline: Timeline, report: Report) -> Iterable[_Items]:
     """Each process's lanes, then those of the devices that it alone uses; shared devices last."""
     ops, gaps = timeline.ops, timeline.gaps
     users = {int(d): np.unique(ops.pid[ops.device == d]) for d in np.unique(np.concatenate((ops.device, gaps.device)))}
-    pids = [p.pid for p in report.trace.processes]
-    pids += [int(p) for p in np.unique(timeline.calls.pid) if p not in pids]
-    names = {p.pid: p for p in report.trace.processes}
-    for pid in pids:
-        process = names.get(pid)
-        group = process_label(process) if process else f"pid {pid}"
+    order = {p.pid: place for place, p in enumerate(report.trace.processes)}
+    names = {p.pid: process_label(p) for p in report.trace.processes}
+    pids = [int(p) for p in np.unique(np.concatenate((timeline.calls.pid, timeline.ranges.pid)))]
+    for pid in sorted(pids, key=lambda p: order.get(os_pid(p), len(order))):
+        group = names.get(os_pid(pid), f"pid {os_pid(pid)}")
         yield from _host(timeline, pid, group)
         for device, by in users.items():
             if by.tolist() == [pid]:
@@ -183,7 +183,7 @@ def _host(timeline: Timeline, pid: int, group: str) -> Iterable[_Items]:
 def _thread(timeline: Timeline, tids: tuple[int, ...]) -> str:
     if len(tids) > 1:
         return f"{len(tids)} other threads"
-    number = tids[0] & 0xFFFFFF
+    number = os_tid(tids[0])
     name = timeline.thread_names.get(tids[0])
     return f"{harmless(name, 24)} {number}" if name else f"thread {number}"
 
@@ -392,7 +392,7 @@ def _causing_events(timeline: Timeline, rows: Column) -> dict[str, Column]:
     found = np.where(known & same, last, -1)
     event = _at(calls.event, found)
     start, end = _extent_of_events(timeline, blocking, event)
-    return {"event": event, "caused_start": start, "caused_end": end, "caused_tid": _at(calls.tid, found)}
+    return {"event": event, "caused_start": start, "caused_end": end}
 
 
 def _extent_of_events(timeline: Timeline, blocking: Column, events: Column) -> tuple[Column, Column]:
@@ -410,7 +410,8 @@ def _extent_of_events(timeline: Timeline, blocking: Column, events: Column) -> t
 def _ending_launch(timeline: Timeline, rows: Column) -> dict[str, Column]:
     call = _at(timeline.ops.call, timeline.gaps.next_op[rows])
     calls = timeline.calls
-    return {f"launch_{name}": _at(getattr(calls, name), call) for name in ("start", "end", "tid")}
+    extent = {f"launch_{name}": _at(getattr(calls, name), call) for name in ("start", "end", "tid")}
+    return extent | {"launch_blocks": (_at(calls.category, call) == _BLOCKING).astype(np.int64)}
 
 
 def _at(column: Column, index: Column) -> Column:

@@ -20,7 +20,7 @@ from nsys_sync.report.words import Places, harmless
 if TYPE_CHECKING:
     from nsys_sync.analysis.findings import DeviceTime, Report, Site, WhatIf
     from nsys_sync.analysis.timeline import Column, Timeline
-    from nsys_sync.report.drawing import Bars, Drawing, GapBars, Lane
+    from nsys_sync.report.drawing import Bars, Drawing, GapBars, Lane, LaneKind
 
 #: Characters of a name from a trace that a page shows; longer ones lose their middle.
 NAME = 300
@@ -186,7 +186,8 @@ def _code(line: str) -> str:
 def _picture(timeline: Timeline, picture: Drawing) -> dict[str, Any]:
     origin = timeline.start_ns
     names: dict[str, int] = {}
-    lanes = [_lane(lane, picture, origin, names) for lane in picture.lanes]
+    places = {(tid, lane.kind): place for place, lane in enumerate(picture.lanes) for tid in lane.tids}
+    lanes = [_lane(lane, picture, origin, names, places) for lane in picture.lanes]
     steps = np.flatnonzero(timeline.ranges.step >= 0)[:STEPS]
     return {
         "length": timeline.end_ns - origin,
@@ -204,11 +205,13 @@ def _picture(timeline: Timeline, picture: Drawing) -> dict[str, Any]:
     }
 
 
-def _lane(lane: Lane, picture: Drawing, origin: int, names: dict[str, int]) -> dict[str, Any]:
-    head = {"kind": lane.kind, "group": lane.group, "title": lane.title, "tids": [tid & 0xFFFFFF for tid in lane.tids]}
+def _lane(
+    lane: Lane, picture: Drawing, origin: int, names: dict[str, int], places: dict[tuple[int, LaneKind], int]
+) -> dict[str, Any]:
+    head = {"kind": lane.kind, "group": lane.group, "title": lane.title}
     if isinstance(lane.bars, drawing.Bars):
         return head | _bars(lane.bars, picture.names[lane.kind], origin, names)
-    return head | _gap_bars(lane.bars, origin)
+    return head | _gap_bars(lane.bars, origin, places)
 
 
 def _bars(bars: Bars, own: list[str], origin: int, names: dict[str, int]) -> dict[str, Any]:
@@ -226,7 +229,10 @@ def _bars(bars: Bars, own: list[str], origin: int, names: dict[str, int]) -> dic
     }
 
 
-def _gap_bars(gaps: GapBars, origin: int) -> dict[str, Any]:
+def _gap_bars(gaps: GapBars, origin: int, places: dict[tuple[int, LaneKind], int]) -> dict[str, Any]:
+    kinds: tuple[LaneKind, LaneKind] = ("calls", "syncs")
+    launching = [(tid, kinds[b]) for tid, b in zip(gaps.launch_tid.tolist(), gaps.launch_blocks.tolist(), strict=True)]
+
     def at(column: Column) -> Any:
         return _column(np.where(column >= 0, column - origin, -1))
 
@@ -241,7 +247,7 @@ def _gap_bars(gaps: GapBars, origin: int) -> dict[str, Any]:
         "causedEnd": at(gaps.caused_end),
         "launchStart": at(gaps.launch_start),
         "launchEnd": at(gaps.launch_end),
-        "launchTid": _column(np.where(gaps.launch_tid >= 0, gaps.launch_tid & 0xFFFFFF, -1)),
+        "launchLane": _column(np.array([places.get(thread, -1) for thread in launching], dtype=np.int64)),
     }
 
 
@@ -295,8 +301,8 @@ class _Page:
             "many_processes": len(report.trace.processes) > 1,
             "processes": [(p.pid, words.process_label(p)) for p in report.trace.processes],
             "totals": self._totals(),
-            "missing": [(harmless(m.what, 1000), m.command) for m in words.missing(report)],
-            "warnings": [harmless(n.text, 1000) for n in report.trace.warnings],
+            "missing": [(m.what, m.command) for m in words.missing(report)],
+            "warnings": words.notes(report),
             "picture": self.picture,
             "thinned": self._thinned(),
             "perfetto": f"nsys-sync report {words.quoted(report.trace.file)} --perfetto OUT.json",

@@ -14,6 +14,7 @@ from nsys_sync.errors import UsageError
 from nsys_sync.report import words
 from nsys_sync.report.files import writing
 from nsys_sync.report.words import Places, harmless
+from nsys_sync.trace.tables import os_pid, os_tid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,6 +96,11 @@ def _slice(name: str, category: str, start: int, end: int, pid: int, tid: int, a
     )
 
 
+def _on_thread(name: str, category: str, start: int, end: int, tid: int, args: str = "") -> str:
+    """A slice on the thread with nsys's global id ``tid``."""
+    return _slice(name, category, start, end, os_pid(tid), os_tid(tid), args)
+
+
 def _args(values: dict[str, Any]) -> str:
     return f',"args":{json.dumps(values)}'
 
@@ -108,12 +114,9 @@ def _names(report: Report, timeline: Timeline) -> Iterator[str]:
         name = f"{words.process_label(process)} {harmless(process.name, 60)}".strip()
         yield _meta("process_name", process.pid, 0, "name", name)
         yield _meta("process_sort_index", process.pid, 0, "sort_index", place)
-    calls, ranges = timeline.calls, timeline.ranges
-    pid_of = dict(zip(calls.tid.tolist(), calls.pid.tolist(), strict=True))
-    pid_of |= dict(zip(ranges.tid.tolist(), ranges.pid.tolist(), strict=True))
-    for tid, pid in sorted(pid_of.items()):
+    for tid in np.unique(np.concatenate((timeline.calls.tid, timeline.ranges.tid))).tolist():
         name = harmless(timeline.thread_names.get(tid, "thread"), 60)
-        yield _meta("thread_name", pid, tid & 0xFFFFFF, "name", name)
+        yield _meta("thread_name", os_pid(tid), os_tid(tid), "name", name)
     models = {d.id: harmless(d.name, 60) for d in report.trace.devices}
     tracks = _tracks(timeline)
     for device in sorted({device for device, _, _ in tracks} | set(np.unique(timeline.gaps.device).tolist())):
@@ -139,9 +142,9 @@ def _rows(*columns: Column) -> Iterator[tuple[int, ...]]:
 def _ranges(timeline: Timeline) -> Iterator[str]:
     names = [_text(n) for n in timeline.range_names]
     r = timeline.ranges
-    for start, end, tid, pid, name, step in _rows(r.start, r.end, r.tid, r.pid, r.name, r.step):
+    for start, end, tid, name, step in _rows(r.start, r.end, r.tid, r.name, r.step):
         args = f',"args":{{"step":{step}}}' if step >= 0 else ""
-        yield _slice(names[name], "step" if step >= 0 else "range", start, end, pid, tid & 0xFFFFFF, args)
+        yield _on_thread(names[name], "step" if step >= 0 else "range", start, end, tid, args)
 
 
 def _syncs(report: Report, timeline: Timeline) -> Iterator[str]:
@@ -155,9 +158,9 @@ def _syncs(report: Report, timeline: Timeline) -> Iterator[str]:
     end = np.maximum.reduceat(c.end[rows], first)
     heads = rows[first]
     shown = [_site(site, Places(report.sites)) for site in report.sites]
-    for start, last, tid, pid, site in _rows(c.start[heads], end, c.tid[heads], c.pid[heads], c.site[heads]):
+    for start, last, tid, site in _rows(c.start[heads], end, c.tid[heads], c.site[heads]):
         name, args = shown[site]
-        yield _slice(name, "sync", start, last, pid, tid & 0xFFFFFF, args)
+        yield _on_thread(name, "sync", start, last, tid, args)
 
 
 def _site(site: Site, places: Places) -> tuple[str, str]:
@@ -177,8 +180,8 @@ def _site(site: Site, places: Places) -> tuple[str, str]:
 def _calls(timeline: Timeline) -> Iterator[str]:
     names = [_text(n) for n in timeline.call_names]
     c = timeline.calls
-    for start, end, tid, pid, name, category in _rows(c.start, c.end, c.tid, c.pid, c.name, c.category):
-        yield _slice(names[name], _CATEGORIES[category], start, end, pid, tid & 0xFFFFFF)
+    for start, end, tid, name, category in _rows(c.start, c.end, c.tid, c.name, c.category):
+        yield _on_thread(names[name], _CATEGORIES[category], start, end, tid)
 
 
 def _ops(timeline: Timeline) -> Iterator[str]:
@@ -211,7 +214,8 @@ def _gaps(report: Report, timeline: Timeline) -> Iterator[str]:
         if call < 0:
             continue
         track = tracks[int(ops.device[op]), int(ops.context[op]), int(ops.stream[op])]
-        launch = (int(calls.start[call]), int(calls.pid[call]), int(calls.tid[call]) & 0xFFFFFF)
+        tid = int(calls.tid[call])
+        launch = (int(calls.start[call]), os_pid(tid), os_tid(tid))
         for phase, at, of, on in (("s", start, pid, _IDLE), ("t", *launch), ("f", int(ops.start[op]), pid, track)):
             yield (
                 f'{{"ph":"{phase}","bp":"e","id":{number},"name":"ends the gap","cat":"gap","ts":{_us(at)},'

@@ -33,13 +33,20 @@ def render(
     color: bool | None = None,
     file: IO[str] | None = None,
     limit: int | None = SITES_SHOWN,
+    path: str | None = None,
+    page: bool = False,
 ) -> None:
     """Write the report for people.
 
     width: columns, None for the terminal's (80 in a pipe). color: None for colour only in a terminal that has it.
-    file: standard output if None. limit: sites to list, None for all.
+    file: standard output if None. limit: sites to list, None for all. path: the trace as the commands shown name it,
+    its file's name if None. page: whether the dashboard was written, so that it need not be suggested.
     """
-    show(lambda columns: _Screen(report, columns, limit).page(), width=width, color=color, file=file)
+
+    def screen(columns: int) -> RenderableType:
+        return _Screen(report, columns, limit, path or report.trace.file, page=page).page()
+
+    show(screen, width=width, color=color, file=file)
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,8 @@ class _Bar:
 
 
 class _Screen:
-    def __init__(self, report: Report, width: int, limit: int | None) -> None:
-        self.report, self.width, self.limit = report, width, limit
+    def __init__(self, report: Report, width: int, limit: int | None, path: str, *, page: bool) -> None:
+        self.report, self.width, self.limit, self.path, self.written = report, width, limit, path, page
         self.places = Places(report.sites)
         lines = Counter(self._at(site) for site in report.sites)
         #: Lines that several sites share; their leaves tell them apart.
@@ -244,13 +251,13 @@ class _Screen:
         source = words.source_line(site)
         if source:
             text.append(f"\n{harmless(source, 100)}", style="not bold green")
-        facts = [] if wide else [site.class_, site.stack_origin if site.stack_origin != "none" else ""]
-        if site.file:
-            facts.append(_calls(site, short=not wide))
+        origin = site.stack_origin if site.stack_origin != "none" else "no stack"
+        facts = [harmless(site.title, 80), *([_calls(site)] if site.file else [])] if wide else [site.class_, origin]
+        facts += [] if wide else [harmless(site.title, 80)]
         leaf = self.places.leaf(site)
         if leaf and (wide or self._at(site) in self.shared):
             facts.append(f"in {leaf}")
-        text.append("\n" + " · ".join(f for f in facts if f), style="not bold dim")
+        text.append("\n" + " · ".join(facts), style="not bold dim")
         spread = self._over_processes(site)
         return text.append(f"\n{spread}", style="not bold dim") if spread else text
 
@@ -261,6 +268,8 @@ class _Screen:
         labels = {p.pid: words.process_label(p) for p in self.report.trace.processes}
         shares = sorted(site.by_process, key=lambda p: -p.wait_ns)
         unit = scale(p.wait_ns for p in shares)
+        if not shares[0].wait_ns:
+            return None
         most, least = shares[0], shares[-1]
         name = labels.get(most.pid, f"pid {most.pid}")
         if len(shares) == 1:
@@ -299,28 +308,21 @@ class _Screen:
 
     def _missing(self) -> RenderableType | None:
         lines: list[RenderableType] = []
-        for item in words.missing(self.report):
-            lines += [Text(f"Not recorded: {harmless(item.what)}"), _command(item.command)]
-        lines += [Text(f"Note: {harmless(note.text)}") for note in self.report.trace.warnings]
+        for item in words.missing(self.report, self.path):
+            lines += [Text(item.what), _command(item.command)]
+        lines += [Text(f"Note: {note}") for note in words.notes(self.report)]
         return Group(*lines) if lines else None
 
-    def _next(self) -> RenderableType:
-        sites = words.by_wait(self.report.sites)
-        file = words.quoted(self.report.trace.file)
-        lines = [f"nsys-sync report {file} --html report.html"]
-        fixable = next((s for s in sites if s.fix is not None), None)
-        if fixable:
-            lines.insert(0, f"nsys-sync rules {words.quoted(fixable.rule)}")
-        return Group(Text("Next:"), *[_command(line) for line in lines])
+    def _next(self) -> RenderableType | None:
+        fixable = next((s for s in words.by_wait(self.report.sites) if s.fix is not None), None)
+        lines = [f"nsys-sync rules {words.quoted(fixable.rule)}"] if fixable else []
+        lines += [] if self.written else [f"nsys-sync report {words.quoted(self.path)} --html report.html"]
+        return Group(Text("Next:"), *[_command(line) for line in lines]) if lines else None
 
 
-def _calls(site: Site, *, short: bool) -> str:
-    """What blocks there: each API with its calls, or only the most frequent one."""
-    ranked = sorted(site.apis.items(), key=lambda item: -item[1])
-    names = [f"{harmless(api, 60)} × {calls:,}" for api, calls in ranked]
-    if not short or len(names) < 2:
-        return " · ".join(names)
-    return f"{harmless(ranked[0][0], 60)} + {len(names) - 1} more"
+def _calls(site: Site) -> str:
+    """What blocks there: each API with its calls, most frequent first."""
+    return " · ".join(f"{harmless(api, 60)} × {n:,}" for api, n in sorted(site.apis.items(), key=lambda item: -item[1]))
 
 
 def _command(line: str, indent: str = "  ") -> Text:

@@ -80,7 +80,7 @@ class Scale:
         return f"{ns / self.per_unit:,.{self.decimals}f}"
 
 
-def scale(values: Iterable[int | None], digits: int = 4) -> Scale:
+def scale(values: Iterable[int | None], digits: int = 5) -> Scale:
     """The unit in which the largest of the times (ns) has one to three digits before the point, ``digits`` in all."""
     largest = max((abs(v) for v in values if v is not None), default=0)
     per_unit, unit = next(((p, u) for p, u in reversed(_UNITS) if largest >= p), _UNITS[0])
@@ -202,17 +202,22 @@ class Places:
         if site.file:
             return f"{self.file(site.file)}:{site.line}" if site.line else self.file(site.file)
         if site.native:
-            return f"native {harmless(site.native[0], 80)}"
+            symbol = site.leaf.function if site.leaf and not site.leaf.file else site.native[0]
+            return f"native {harmless(symbol, 80)}"
         apis = " + ".join(harmless(api, 60) for api in site.apis) or "unknown call"
         return f"{apis} (no stack)"
 
     def leaf(self, site: Site) -> str | None:
         """``file:line function`` of the frame that made the call, where it is another one than the user's."""
         leaf = site.leaf
-        if leaf is None or (leaf.file, leaf.line, leaf.function) == (site.file, site.line, site.function):
+        if (
+            leaf is None
+            or not leaf.file
+            or (leaf.file, leaf.line, leaf.function) == (site.file, site.line, site.function)
+        ):
             return None
-        at = self.file(leaf.file) if leaf.file else ""
-        return f"{at}:{leaf.line} {harmless(leaf.function, 80)}" if leaf.line else f"{at} {harmless(leaf.function, 80)}"
+        at = f"{self.file(leaf.file)}:{leaf.line}" if leaf.line else self.file(leaf.file)
+        return f"{at} {harmless(leaf.function, 80)}"
 
 
 def by_wait(sites: Sequence[Site]) -> list[Site]:
@@ -264,26 +269,37 @@ class Missing:
     command: str
 
 
-def missing(report: Report) -> list[Missing]:
-    """What was not recorded or not exported, most useful first."""
-    trace, stem = report.trace, PurePosixPath(report.trace.file).name.split(".sqlite")[0]
+def missing(report: Report, path: str | None = None) -> list[Missing]:
+    """What was not recorded or not exported and has a command that gets it, most useful first.
+
+    path: the trace as commands name it; the file's name if None.
+    """
+    trace, file = report.trace, path or report.trace.file
+    stem = file.removesuffix(".xz").removesuffix(".sqlite")
+    again = "nsys-sync profile SCRIPT.py"
     found = []
     if trace.python_frames == "not_exported":
-        found.append(
-            Missing(
-                "Python stacks were recorded but are not in this export.",
-                f"nsys-sync export {quoted(stem + '.nsys-rep')}",
-            )
-        )
+        what = "Python stacks were recorded but are not in this export."
+        found.append(Missing(what, f"nsys-sync export {quoted(stem + '.nsys-rep')}"))
     elif trace.python_frames == "not_recorded":
-        found.append(Missing("No Python stacks were recorded at the calls.", "nsys-sync profile SCRIPT.py"))
+        found.append(Missing("No Python stacks were recorded at the calls.", again))
     reasons = {d.idle_reason for d in report.devices if d.idle_status == "withheld" and d.idle_reason}
-    found += [Missing(reason, "nsys-sync profile --graphs node SCRIPT.py") for reason in sorted(reasons)]
+    kernels = "nsys-sync profile --nsys-arg=--cuda-graph-trace=node SCRIPT.py"
+    found += [Missing(harmless(reason), kernels) for reason in sorted(reasons)]
     unnamed = sum(s.calls for s in report.sites if s.stack_origin == "none")
     if unnamed and trace.python_frames == "recorded" and not trace.capture.sampling:
-        what = f"{count(unnamed, 'blocking call')} without a stack: Python was not sampled."
-        found.append(Missing(what, "nsys-sync profile --sampling SCRIPT.py"))
+        found.append(Missing(f"{count(unnamed, 'blocking call')} without a stack: Python was not sampled.", again))
     if not report.steps and report.sites:
-        command = f"nsys-sync report {quoted(trace.file)} --step RANGE_NAME"
+        command = f"nsys-sync report {quoted(file)} --step RANGE_NAME"
         found.append(Missing("No steps are marked, so nothing is counted a step.", command))
+    folder = Places(report.sites).folder
+    if folder and all(s.source_status == "missing" for s in report.sites if s.file):
+        command = f"nsys-sync report {quoted(file)} --map-path {quoted(folder)}=FOLDER"
+        found.append(Missing(f"The source files are not in {harmless(folder)} on this machine.", command))
     return found
+
+
+def notes(report: Report) -> list[str]:
+    """What else a reader must know about the measurement: the warnings that ``missing`` does not cover."""
+    covered = {"python-frames-not-exported", "python-frames-not-recorded"}
+    return [harmless(note.text) for note in report.trace.warnings if note.slug not in covered]

@@ -210,8 +210,8 @@ def make_timeline(
     count = steps * processes
     process = np.repeat(np.arange(processes), steps)
     begin = np.tile(np.arange(steps) * step_ns, processes) + process * 1_000
-    pid = 41 + process
-    tid = (pid << 24) | (pid + 1000)
+    pid = 41 + process << 24
+    tid = pid | (process + 1041)
 
     launches = np.arange(kernels) * 4_000
     launch_start = (begin[:, None] + launches).ravel()
@@ -250,7 +250,7 @@ def make_timeline(
     op_columns = OpColumns(
         start=ops(op_start),
         end=ops(op_start + 9_000),
-        device=ops(op_pid - 41),
+        device=ops((op_pid >> 24) - 41),
         context=ops(1),
         stream=ops(np.where(copies, 14, 7)),
         pid=ops(op_pid),

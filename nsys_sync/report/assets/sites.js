@@ -167,11 +167,11 @@ function stackOf(site) {
 }
 
 function fixOf(site) {
-  const listing = (label, lines) => [element("p.quiet", null, label), element("div.listing",
+  const listing = (label, lines) => !lines.length ? null : [element("p.quiet", null, label), element("div.listing",
     {tabindex: 0, role: "group", "aria-label": label}, lines.map((line) => element("div", null, line)))];
   const graph = site.blocksGraph
     ? element("p.warn", null, "A sync here makes the capture of a CUDA graph fail.") : null;
-  const basis = element("p.quiet", null, `${site.class}: ${site.basis || data.classes[site.class]}. Rule ${site.rule}.`);
+  const basis = element("p.quiet", null, `${site.class}: ${(site.basis || data.classes[site.class]).replace(/\.$/, "")}. Rule ${site.rule}.`);
   if (!site.fix) return part(site.title, basis, graph);
   const docs = site.fix.docs
     ? element("p", null, element("a", {href: site.fix.docs, rel: "noreferrer noopener", target: "_blank"}, "Documentation"))

@@ -10,7 +10,7 @@ const heights = {ranges: 18, syncs: 22, calls: 16, gaps: 34, ops: 20};
 /** One lane with its columns as arrays; times in ns from the start of the window. */
 class Lane {
   constructor(raw, top) {
-    Object.assign(this, {kind: raw.kind, group: raw.group, title: raw.title, tids: raw.tids});
+    Object.assign(this, {kind: raw.kind, group: raw.group, title: raw.title});
     this.top = top;
     this.bottom = top + heights[raw.kind];
     const n = this.n = raw.start.length;
@@ -280,10 +280,10 @@ function timelineFigure(openSite) {
       const group = lanes.filter((other) => other.group === lane.group);
       box(lane.start[i], lane.end[i], group[0].top, group[group.length - 1].bottom, true);
       box(lane.start[i], lane.end[i], lane.top, lane.bottom, false);
-      const launching = lanes.find((other) => other.kind === "calls" && other.tids.includes(lane.launchTid[i]));
-      if (launching && lane.launchStart[i] >= 0) {
+      const launching = lanes[lane.launchLane[i]];
+      if (launching) {
         box(lane.launchStart[i], lane.launchEnd[i], launching.top - 1, launching.bottom + 1, false);
-        found.push({type: "line", x0: lane.launchEnd[i], x1: lane.end[i], y0: launching.bottom, y1: lane.top,
+        found.push({type: "line", x0: Math.min(lane.launchEnd[i], lane.end[i]), x1: lane.end[i], y0: launching.bottom + 1, y1: lane.top,
           line: {color: accent, width: 1.5, dash: "dot"}});
       }
     }
