@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from nsys_sync.analysis.operations import is_number, tensor_like
+from nsys_sync.analysis.operations import is_number, is_on_host, is_upload, tensor_like
 from nsys_sync.analysis.syntax import Function, Source, arguments, last_name, own_nodes
 
 #: Where a value ends, the most binding first. The host cannot go on without it: it decides a branch, whether the
@@ -45,6 +45,8 @@ _MAX_PLACES = 12
 
 _MUTATORS = frozenset({"append", "extend", "appendleft", "insert", "add", "update", "setdefault", "clear", "put"})
 _REFLECTION = frozenset({"locals", "vars", "globals", "eval", "exec"})
+_MATHEMATICS = frozenset({"numpy", "math", "torch", "cupy", "jax", "scipy", "cmath"})
+_HOST_TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "torch.asarray", "torch.from_numpy", "torch.Tensor"})
 _CHECKS = frozenset({"isfinite", "isnan", "isinf"})
 
 
@@ -183,8 +185,9 @@ class Flow:
 
     def is_log(self, call: ast.Call) -> bool:
         """Whether a call shows or writes its arguments."""
-        has_arguments = bool(call.args or call.keywords)
-        return has_arguments and named(self.words.log, self.callee(call)) and not self._computes(call)
+        name = self.callee(call)
+        logarithm = name.partition(".")[0] in _MATHEMATICS and last_name(call.func).startswith("log")
+        return bool(call.args or call.keywords) and not logarithm and named(self.words.log, name)
 
     def _computes(self, call: ast.Call) -> bool:
         return named(self.words.compute, self.callee(call))
@@ -212,9 +215,11 @@ class Flow:
             return self._follow(at.up, computed=at.computed)
         if at.up.attr in _MUTATORS:
             return []
-        if at.up.attr in {"to", "cuda"}:
+        if at.up.attr == "cuda" or (at.up.attr == "to" and is_upload(self.source, call)):
             return self._back_to_device(call, at)
         keeps = named(self.words.keep, f"?.{at.up.attr}")
+        if not keeps and isinstance(self.source.parents.get(call), ast.Expr):
+            return [End("unknown", f"line {call.lineno} calls its {at.up.attr}() for what that does", call.lineno)]
         return self._follow(call, computed=at.computed or not keeps)
 
     def _keyword(self, at: _At) -> list[End]:
@@ -234,7 +239,9 @@ class Flow:
             return [End("check", f"line {line} ends the program with it", line)]
         if named(self.words.shape, name) and not self._is_fill(at.up, at.node):
             return [End("shape", f"{_short(name)}() on line {line} needs it as a size", line)]
-        if named(self.words.device, name) or self._takes_tensor(at.up):
+        if name in _HOST_TENSORS and is_on_host(self.source, at.up):
+            return self._follow(at.up, computed=at.computed)
+        if named(self.words.device, name) or (self._takes_tensor(at.up) and not self._computes(at.up)):
             return self._back_to_device(at.up, at)
         if isinstance(at.up.func, ast.Attribute) and at.up.func.attr in _MUTATORS:
             return self._kept(at.up.func.value, at.up)
@@ -242,11 +249,12 @@ class Flow:
 
     def _called(self, call: ast.Call, at: _At) -> list[End]:
         name, line = self.callee(call), call.lineno
-        if named(self.words.keep, name):
-            return self._follow(call, computed=at.computed)
         if name == "len":
-            return []
-        if self._computes(call):
+            return [End("unknown", f"line {line} counts it", line)]
+        for_effect = isinstance(self.source.parents.get(call), ast.Expr)
+        if named(self.words.keep, name) and not for_effect:
+            return self._follow(call, computed=at.computed)
+        if self._computes(call) and not for_effect:
             return self._follow(call, computed=True)
         if named(self.words.host, name):
             return [End("host", f"{_short(name)}() on line {line} works with it on the host", line)]
@@ -277,9 +285,10 @@ class Flow:
 
     def _subscript(self, at: _At) -> list[End]:
         assert isinstance(at.up, ast.Subscript)
-        if at.node is at.up.value:
-            return self._follow(at.up, computed=at.computed)
-        return [End("index", f"line {_line(at.up)} uses it as a position", _line(at.up))]
+        if at.node is not at.up.value:
+            return [End("index", f"line {_line(at.up)} uses it as a position", _line(at.up))]
+        # x[i] = other: the container is written to, not read
+        return self._follow(at.up, computed=at.computed) if isinstance(at.up.ctx, ast.Load) else []
 
     def _slice(self, at: _At) -> list[End]:
         return [End("shape", f"line {_line(at.node)} slices with it", _line(at.node))]
@@ -287,7 +296,8 @@ class Flow:
     def _arithmetic(self, at: _At) -> list[End]:
         assert isinstance(at.up, ast.BinOp)
         other = at.up.right if at.node is at.up.left else at.up.left
-        if tensor_like(self.source, other) is True and not at.computed:
+        on_gpu = tensor_like(self.source, other) is True and not is_on_host(self.source, other)
+        if on_gpu and not at.computed and not self._array:
             return [End("device", f"line {_line(at.up)} computes with it on the GPU again", _line(at.up))]
         return self._follow(at.up, computed=at.computed or not (is_number(other) or isinstance(other, ast.Constant)))
 
@@ -358,8 +368,9 @@ class Flow:
         if not all(isinstance(t, ast.Name | ast.Attribute) for t in targets) or _launches(statement.value):
             return [End("branch", f"it decides the branch on line {line}", line)]
         ends = [e for t in targets for e in self._kept(t, statement)]
-        bound = [e for e in ends if _RANK[e.use] <= _RANK["unknown"] or e.use == "device"]
-        return [End("branch", f"it decides on line {line} what later lines do", line)] if bound else ends
+        if any(_RANK[e.use] <= _RANK["unknown"] or e.use == "device" for e in ends):
+            return [End("branch", f"it decides on line {line} what later lines do", line)]
+        return [End("check", f"line {line} only checks and counts it", line)]
 
     def _loop_test(self, at: _At) -> list[End]:
         return [End("loop", f"it decides whether the loop on line {_line(at.up)} goes on", _line(at.up))]
@@ -393,7 +404,7 @@ class Flow:
 
     def _assign(self, at: _At) -> list[End]:
         if not isinstance(at.up, ast.Assign | ast.AnnAssign) or at.node is not at.up.value:
-            return [End("index", f"line {_line(at.up)} uses it as a position", _line(at.up))]
+            return []
         targets = at.up.targets if isinstance(at.up, ast.Assign) else [at.up.target]
         return [e for t in targets for e in self._bind(t, at.up, computed=at.computed)]
 
@@ -430,26 +441,38 @@ class Flow:
             return [kept]
         scope, loop = self.source.scope(statement), self.source.loop(statement)
         near = ast.walk(scope if loop is None else loop)
-        loads = [n for n in near if _loads(n, {place.id}) and (loop is not None or _line(n) > _line(statement))]
-        return [kept, *(e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded")]
-
-    def _kept_in_attribute(self, place: ast.Attribute) -> list[End]:
-        owner = next((a for a in self.source.ancestors(place) if isinstance(a, ast.ClassDef)), self.source.tree)
         loads = [
             n
-            for n in ast.walk(owner)
-            if isinstance(n, ast.Attribute) and n.attr == place.attr and isinstance(n.ctx, ast.Load) and n is not place
+            for n in near
+            if _loads(n, {place.id}) and (loop is not None or _line(n) > _line(statement)) and not self._only_counted(n)
+        ]
+        return [kept, *(e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded")]
+
+    def _only_counted(self, node: ast.AST) -> bool:
+        """Whether a container stands in ``len(...)``, which does not look at what it holds."""
+        up = self.source.parents.get(node)
+        return isinstance(up, ast.Call) and last_name(up.func) == "len"
+
+    def _kept_in_attribute(self, place: ast.Attribute) -> list[End]:
+        owner = self._class_of(place)
+        loads = [
+            n
+            for n in self.source.reads.get(place.attr, [])
+            if n is not place and (owner is None or owner is self._class_of(n))
         ]
         if len(loads) > _MAX_PLACES:
             return [End("unknown", f".{place.attr} is read in {len(loads)} places", _line(place))]
-        return [e for n in loads for e in self._follow(n, computed=True)]
+        return [e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded"]
+
+    def _class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((a for a in self.source.ancestors(node) if isinstance(a, ast.ClassDef)), None)
 
     def _loads_of(self, name: str, statement: ast.stmt) -> list[ast.Name]:
         """Where a name is read after a statement gave it its value: to the end of the function or the next value."""
         scope = self.source.scope(statement)
         outer = any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in ast.walk(scope))
         if outer:
-            return [n for n in ast.walk(self.source.tree) if isinstance(n, ast.Name) and _loads(n, {name})]
+            return [n for n in self.source.nodes if isinstance(n, ast.Name) and _loads(n, {name})]
         found = list(self._reached(name, statement))
         inner = [f for f in ast.walk(scope) if isinstance(f, Function) and f is not scope]
         for function in inner:
@@ -506,15 +529,18 @@ class Flow:
         if isinstance(at.up, ast.Lambda) and at.node is not at.up.body:
             return [End("unknown", "the value is a default of a lambda", _line(at.up))]
         name = getattr(function, "name", "a lambda")
-        entered = next((c for f, c in self._entered if f is function), None)
-        calls = [entered] if entered is not None else self._calls_of(name)
+        known = [c for f, c in self._entered if f is function] or [
+            c for c in self._callers if last_name(c.func) == name
+        ]
+        if known:
+            return self._follow(known[0], computed=at.computed)
+        returned = End("returned", f"{name}() returns it on line {_line(at.up)}", _line(at.up))
+        calls = self.source.calls.get(name, [])
         if not calls or len(calls) > _MAX_PLACES:
-            return [End("returned", f"{name}() returns it on line {_line(at.up)}", _line(at.up))]
-        return [e for c in calls for e in self._follow(c, computed=at.computed)]
-
-    def _calls_of(self, name: str) -> list[ast.Call]:
-        told = [c for c in self._callers if last_name(c.func) == name]
-        return told[:1] or self.source.calls.get(name, [])
+            return [returned]
+        # Other files may call it too, so that these calls show what the value is needed for, but not that it is not.
+        ends = [e for c in calls for e in self._follow(c, computed=at.computed)]
+        return [returned if e.use in {"device", "discarded"} else e for e in ends] or [returned]
 
 
 def _line(node: ast.AST) -> int:

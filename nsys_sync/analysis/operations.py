@@ -60,6 +60,9 @@ _MASK_METHODS = re.compile(r"isnan|isinf|isfinite|logical_(and|or|not|xor)|bool|
 _DTYPES = re.compile(
     r"b?float(16|32|64|8_\w+)?|half|double|long|short|bool|u?int(8|16|32|64)?|complex(64|128)?|\w*dtype"
 )
+_FACTORIES = re.compile(
+    r"torch\.(tensor|as_tensor|asarray|from_numpy|Tensor|randn|rand|randint|zeros|ones|empty|full|arange|linspace|eye)"
+)
 _CPU_TYPES = re.compile(r"torch\.(Float|Double|Half|Long|Int|Short|Byte|Bool|Char|BFloat16)Tensor$")
 
 
@@ -110,10 +113,14 @@ class Operations:
         """The operations that can show in this way; all of them where nothing is known."""
         return [o.name for o in self.all if not signals or signals.intersection(o.signals)]
 
-    def candidates(self, source: Source, line: int, only: Collection[str]) -> list[Candidate]:
-        """The places on a line that can be one of the operations ``only``, the narrowest first."""
+    def candidates(self, source: Source, line: int, only: Collection[str], *, told: bool) -> list[Candidate]:
+        """The places on a line that can be one of the operations ``only``, the narrowest first.
+
+        told: a stack names the operations, so that what the file imports does not matter.
+        """
+        wanted = [o for o in self.all if o.name in only and (told or _imported(source, o.module))]
         nodes = [n for s in source.statements_at(line) for n in own_nodes(s) if isinstance(n, ast.expr)]
-        found = [c for n in nodes for c in self._at(source, n, only)]
+        found = [c for n in nodes for c in _at(source, n, wanted)]
         within = [c for c in found if c.node.lineno <= line <= (c.node.end_lineno or c.node.lineno)]
         order = {o.name: i for i, o in enumerate(self.all)}
         return sorted(
@@ -121,16 +128,16 @@ class Operations:
             key=lambda c: (not c.sure, _height(c.node), order[c.operation], c.node.lineno, c.node.col_offset),
         )
 
-    def _at(self, source: Source, node: ast.expr, only: Collection[str]) -> Iterator[Candidate]:
-        for operation in self.all:
-            if operation.name not in only or not _imported(source, operation.module):
-                continue
-            if any(_is_call(source, node, pattern) for pattern in operation.calls):
-                yield Candidate(node, operation.name, sure=True)
-                continue
-            verdicts = [v for form in operation.forms if (v := FORMS[form](source, node)) is not None]
-            if verdicts:
-                yield Candidate(node, operation.name, sure=any(verdicts))
+
+def _at(source: Source, node: ast.expr, operations: list[Operation]) -> Iterator[Candidate]:
+    """The operations that an expression can be."""
+    for operation in operations:
+        if any(_is_call(source, node, pattern) for pattern in operation.calls):
+            yield Candidate(node, operation.name, sure=True)
+            continue
+        verdicts = [v for form in operation.forms if (v := FORMS[form](source, node)) is not None]
+        if verdicts:
+            yield Candidate(node, operation.name, sure=any(verdicts))
 
 
 def _imported(source: Source, module: str | None) -> bool:
@@ -225,6 +232,20 @@ def _device_argument(call: ast.Call) -> ast.expr | None:
         return None
     first = call.args[0]
     return None if _DTYPES.fullmatch(last_name(first)) else first
+
+
+def is_upload(source: Source, call: ast.Call) -> bool:
+    """Whether a ``.to(...)`` names a device other than the CPU."""
+    device = _device_argument(call)
+    return device is not None and not is_cpu(source, device)
+
+
+def is_on_host(source: Source, node: ast.expr) -> bool:
+    """Whether an expression makes a tensor on the CPU: a factory of PyTorch's without a device."""
+    if not isinstance(node, ast.Call) or not _FACTORIES.fullmatch(source.dotted(node.func)):
+        return False
+    device = keyword(node, "device")
+    return device is None or is_cpu(source, device)
 
 
 def _upload(source: Source, node: ast.expr) -> bool | None:

@@ -25,7 +25,7 @@ from nsys_sync.errors import InputError, UsageError
 Sureness = Literal["sure", "likely", "weak"]
 
 _ARRAYS = frozenset({"download", "tolist", "cupy_read", "jax_read"})
-_EVERY_STEP = 0.5
+_RARE = 0.1
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,8 +34,8 @@ class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operation, use, operand, near: what operations.py, consumer.py and surroundings.py find; not_near: none of these.
     apis: names of driver or runtime calls. copies: directions. bytes_from, bytes_to: the largest copy, inclusive.
     native: symbols of the native stack, as in an operation. leaf: ``file suffix:function`` of the innermost Python
-    frame. frames: the same of the user's frame or any that it called. every_step: at least once in two steps, or more
-    rarely. redundant: nothing was launched since the sync before, for every event.
+    frame. frames: the same of the user's frame or any that it called. every_step: more than once in ten steps, or not.
+    redundant: nothing was launched since the sync before, for every event.
     """
 
     operation: list[str] = []
@@ -249,7 +249,7 @@ class Catalogue:
 
     def _read_line(self, source: Source, evidence: Evidence, possible: list[str], facts: _Facts) -> _Facts:
         assert evidence.user is not None
-        found = self.operations.candidates(source, evidence.user.line, possible)
+        found = self.operations.candidates(source, evidence.user.line, possible, told=bool(facts.origin))
         if not found:
             return replace(facts, whole=source.whole)
         first = found[0]
@@ -261,7 +261,7 @@ class Catalogue:
             origin=facts.origin or "syntax",
             end=worst(self._end(source, c, callers) for c in same),
             operand=surroundings.operand(source, first),
-            near=facts.near.union(*(surroundings.near(source, c, self.words, callers) for c in same)),
+            near=facts.near | surroundings.near_all(source, same, self.words, callers),
             others=() if facts.origin else others,
             guess=not first.sure and not facts.origin,
             whole=source.whole,
@@ -289,8 +289,11 @@ class Catalogue:
         if facts.others:
             others = ", ".join(self.operations.by_name[o].says for o in facts.others[:3])
             parts.append(f"the line could also wait in {others}")
+        if copied := sorted({c for m in rule.match for c in m.copies} & evidence.copies):
+            parts.append(f"the copies go {' and '.join(_COPY_WORDS[c] for c in copied)}")
         if not parts:
-            parts.append("nothing in the stacks or on the line says what waits")
+            known = f"only the calls are known: {', '.join(sorted(evidence.apis))}" if evidence.apis else ""
+            parts.append(known or "nothing on the line is known to wait")
         if not facts.whole:
             parts.append("only part of the file could be parsed")
         return "; ".join(dict.fromkeys(parts)) + "."
@@ -310,6 +313,9 @@ _NEAR_WORDS: dict[Near, str] = {
     "queue": "the event comes out of a queue or ring",
     "error_check": "it stands in a try block that catches errors",
     "foreign": "the function hands memory to another library",
+    "collective": "the function exchanges data between ranks",
+    "alone": "the function does nothing else, and its callers are not seen",
+    "in_loop": "it is in a loop",
     "outside_loop": "it is outside of any loop that this file shows",
     "every_n": "it is in a branch that is taken every so many steps",
     "recorded_here": "the same function records the event",
@@ -318,6 +324,12 @@ _NEAR_WORDS: dict[Near, str] = {
     "read_loop": "it is read once for each value of a loop",
     "library": "it happens inside a library",
     "non_blocking": "non_blocking=True is set",
+}
+_COPY_WORDS = {
+    "pageable->device": "from pageable memory to the GPU",
+    "device->pageable": "from the GPU into pageable memory",
+    "pinned->device": "from pinned memory to the GPU",
+    "device->pinned": "from the GPU into pinned memory",
 }
 _OPERAND_WORDS: dict[Operand, str] = {
     "fresh": "the tensor was just made on the CPU",
@@ -374,7 +386,7 @@ def _holds(match: Match, evidence: Evidence, facts: _Facts) -> bool:
 
 
 def _holds_in_trace(match: Match, evidence: Evidence) -> bool:
-    often = None if evidence.calls_per_step is None else evidence.calls_per_step >= _EVERY_STEP
+    often = None if evidence.calls_per_step is None else evidence.calls_per_step > _RARE
     return (
         (not match.apis or not evidence.apis.isdisjoint(match.apis))
         and (not match.copies or not evidence.copies.isdisjoint(match.copies))
@@ -400,7 +412,7 @@ def _sureness(rule: Rule, evidence: Evidence, facts: _Facts) -> Sureness:
 def _blocks_capture(evidence: Evidence) -> bool:
     """Whether the site is in the step: any host-blocking call there makes a CUDA-graph capture fail."""
     if evidence.calls_per_step is not None:
-        return evidence.calls_per_step >= _EVERY_STEP
+        return evidence.calls_per_step > _RARE
     return evidence.events > 1 or not evidence.apis
 
 

@@ -9,16 +9,17 @@ from typing import Literal
 
 from nsys_sync.analysis.consumer import Words, named
 from nsys_sync.analysis.operations import Candidate, is_cpu, is_number, is_true, keyword
-from nsys_sync.analysis.syntax import Source, last_name, own_nodes
+from nsys_sync.analysis.syntax import Scope, Source, last_name, own_nodes
 
 #: What an upload or download copies: a tensor just made on the CPU, Python numbers, a NumPy array, pinned memory, a
 #: batch of a loader, a module.
 Operand = Literal["fresh", "number", "list", "array", "pinned", "batch", "module"]
 
 #: What is near: a clock, a profiler, a copy to the host that is still under way, streams to be ordered, a queue of
-#: events, a handler that catches errors, a library that is given the memory; outside of any loop, or in a branch taken
-#: every so many steps; the event recorded in the same function; the result reduced to one number at once; several
-#: reads side by side, or one in a loop over values; in a library's code; with ``non_blocking=True``.
+#: events, a handler that catches errors, a library that is given the memory, an exchange between ranks; a function that
+#: does nothing else and whose callers are not seen; in a loop, outside of any, in a branch taken every so many steps;
+#: the event recorded in the same function; the result reduced to one number at once; several reads side by side, or one
+#: in a loop over values; in a library's code; with ``non_blocking=True``.
 Near = Literal[
     "timing",
     "profiler",
@@ -27,6 +28,9 @@ Near = Literal[
     "queue",
     "error_check",
     "foreign",
+    "collective",
+    "alone",
+    "in_loop",
     "outside_loop",
     "every_n",
     "recorded_here",
@@ -40,7 +44,11 @@ Near = Literal[
 WAITS = frozenset({"device_sync", "stream_sync", "event_sync", "jax_block", "cupy_sync", "empty_cache"})
 _READS = frozenset({"item", "float", "int", "tolist"})
 _ROUND = 3
-_ONCE = re.compile(r"main|setup|__init__|cleanup|teardown|shutdown|close|warm_?up|finish|__del__|__exit__")
+_RARE = 10
+_INTERVALS = re.compile(r"log|print|report|freq|every|interval|save|eval|display|checkpoint|ckpt")
+_ONCE = re.compile(
+    r"main|setup|__init__|cleanup|teardown|shutdown|close|warm_?up|finish|finalize|reset|stop|drain|flush|__del__|__exit__"
+)
 _FACTORIES = re.compile(
     r"(torch\.)(randn|rand|randint|zeros|ones|empty|full|arange|linspace|eye|normal|randperm|tril_indices|triu_indices)"
 )
@@ -55,9 +63,11 @@ _MODULES = re.compile(r"\w*(model|net|network|module|encoder|decoder|backbone|he
 _MODULE_CLASSES = re.compile(
     r"(torch\.)?nn\.(\w+\.)?[A-Z]\w+|[A-Z]\w*(Model|Net|Module|Transformer|Pipeline|LMHead\w*)\w*"
 )
-_HOST_BUFFERS = re.compile(r".*(cpu|host|pinned|pin_mem|buf)", re.IGNORECASE)
 _FOREIGN = re.compile(r".*\.(data_ptr|Isend|Irecv|Send|Recv|Allreduce|Bcast|to_dlpack|share_memory_?)|MPI\..*|comm\..*")
 _REDUCTIONS = re.compile(r"sum|mean|max|min|amax|amin|any|all|logsumexp|\w+_loss|cross_entropy|binary_cross_entropy\w*")
+_COLLECTIVE = re.compile(
+    r".*\.(batch_isend_irecv|isend|irecv|send|recv|wait|barrier|all_\w+|reduce_scatter\w*|broadcast)"
+)
 _PASSING = re.compile(
     r"float|half|double|long|int|bfloat16|bool|type|view|reshape|unsqueeze|squeeze|contiguous|detach|clone|t|permute"
     r"|transpose|requires_grad_|repeat|expand|to"
@@ -160,13 +170,22 @@ def _of_loader(source: Source, node: ast.expr, depth: int) -> Operand | None:
     return "batch" if _origin(source, node, depth - 1) == "batch" else None
 
 
+def near_all(
+    source: Source, candidates: list[Candidate], words: Words, callers: tuple[ast.Call, ...]
+) -> frozenset[Near]:
+    """What is near any of the candidates; ``non_blocking`` only if all of them have it."""
+    found = [near(source, c, words, callers) for c in candidates]
+    every = frozenset.intersection(*found)
+    return frozenset().union(*found) - ({"non_blocking"} - every)
+
+
 def near(source: Source, candidate: Candidate, words: Words, callers: tuple[ast.Call, ...]) -> frozenset[Near]:
     """What is near a sync. For the only statement of a small function, what is near its callers counts too."""
     places: list[ast.AST] = [candidate.node]
     function = source.scope(candidate.node)
-    if isinstance(function, ast.FunctionDef) and _is_wrapper(source, function, candidate.node):
-        places += callers[:1] or source.calls.get(function.name, [])
-    found: set[Near] = set()
+    if _is_wrapper(source, function, candidate.node):
+        places += callers[:1] or source.calls.get(getattr(function, "name", ""), [])
+    found: set[Near] = {"alone"} if len(places) == 1 and _is_wrapper(source, function, candidate.node) else set()
     for place in places:
         found |= set(_around(source, place, words))
     if candidate.operation in WAITS:
@@ -179,13 +198,17 @@ def near(source: Source, candidate: Candidate, words: Words, callers: tuple[ast.
         found.add("non_blocking")
     if _once(source, candidate.node, 2):
         found.add("outside_loop")
+    if _repeated(source, candidate.node, 2):
+        found.add("in_loop")
     if _every_n(source, candidate.node):
         found.add("every_n")
     return frozenset(found)
 
 
-def _is_wrapper(source: Source, function: ast.FunctionDef, node: ast.AST) -> bool:
+def _is_wrapper(source: Source, function: Scope, node: ast.AST) -> bool:
     """Whether a function does nothing but wait."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
     own = source.statement(node)
     body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     while len(body) == 1 and isinstance(body[0], ast.If) and not body[0].orelse:
@@ -194,17 +217,16 @@ def _is_wrapper(source: Source, function: ast.FunctionDef, node: ast.AST) -> boo
 
 
 def _neighbours(source: Source, node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements next to the node's own, seen from the outermost block that holds nothing else."""
+    """The statements next to the node's own, also across the ends of a branch or ``with`` that it stands in."""
     statement = source.statement(node)
-    if statement is None:
-        return
-    block = source.block(statement)
-    up = source.parents.get(statement)
-    while len(block) == 1 and isinstance(up, ast.If | ast.Try | ast.With) and statement in up.body:
-        statement, block = up, source.block(up)
+    before = after = True
+    while statement is not None:
+        block = source.block(statement)
+        index = block.index(statement)
+        yield from block[max(0, index - _ROUND) if before else index : index + (_ROUND if after else 0) + 1]
+        before, after = before and index == 0, after and index == len(block) - 1
         up = source.parents.get(statement)
-    index = block.index(statement)
-    yield from block[max(0, index - _ROUND) : index + _ROUND + 1]
+        statement = up if isinstance(up, ast.If | ast.Try | ast.With) and (before or after) else None
 
 
 def _around(source: Source, node: ast.AST, words: Words) -> Iterator[Near]:
@@ -223,7 +245,7 @@ def _purposes(source: Source, candidate: Candidate) -> Iterator[Near]:
     """What an explicit wait can be there for."""
     node, scope = candidate.node, source.scope(candidate.node)
     owner = next((a for a in source.ancestors(node) if isinstance(a, ast.ClassDef)), source.tree)
-    calls = [n for n in ast.walk(owner if candidate.operation == "event_sync" else scope) if isinstance(n, ast.Call)]
+    calls = [n for n in ast.walk(owner if isinstance(owner, ast.ClassDef) else scope) if isinstance(n, ast.Call)]
     if any(_copies_to_host(source, c) for c in calls):
         yield "async_copy"
     names = [source.dotted(n.func) or f"?.{last_name(n.func)}" for n in ast.walk(scope) if isinstance(n, ast.Call)]
@@ -233,6 +255,8 @@ def _purposes(source: Source, candidate: Candidate) -> Iterator[Near]:
         yield "streams"
     if any(_FOREIGN.fullmatch(name) for name in names):
         yield "foreign"
+    if any(_COLLECTIVE.fullmatch(name) for name in names):
+        yield "collective"
     if _of_queue(source, node):
         yield "queue"
     if _recorded_here(source, node, names):
@@ -253,14 +277,18 @@ def _copies_to_host(source: Source, call: ast.Call) -> bool:
     ):
         return False
     if name == "copy_":
-        target = call.func.value
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        made = [b.value for b in source.bindings(target.id, target)] if isinstance(target, ast.Name) else []
-        pinned = any(isinstance(v, ast.expr) and "pin_memory" in ast.unparse(v) for v in made)
-        return pinned or _HOST_BUFFERS.match(last_name(target)) is not None
+        return not _is_device_buffer(source, call.func.value)
     device = keyword(call, "device") or (call.args[0] if call.args else None)
     return name == "cpu" or (name == "to" and is_cpu(source, device))
+
+
+def _is_device_buffer(source: Source, target: ast.expr) -> bool:
+    """Whether the target of a copy is plainly on the GPU: nothing else rules out that the host will read it."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    made = [b.value for b in source.bindings(target.id, target)] if isinstance(target, ast.Name) else []
+    on_gpu = [isinstance(v, ast.Call) and keyword(v, "device") is not None for v in made]
+    return (bool(on_gpu) and all(on_gpu)) or re.search(r"gpu|cuda|device|dev$", last_name(target)) is not None
 
 
 def _of_queue(source: Source, node: ast.expr) -> bool:
@@ -293,16 +321,22 @@ def _recorded_here(source: Source, node: ast.expr, names: list[str]) -> bool:
 
 
 def _every_n(source: Source, node: ast.AST) -> bool:
-    """Whether a branch around a place is taken every so many steps (``if step % 50 == 0``)."""
+    """Whether a branch around a place is taken every so many steps (``if step % 50 == 0``, ``% log_every``)."""
     statement = source.statement(node)
     for up in source.ancestors(node):
-        if isinstance(up, ast.If) and up is not statement and statement not in up.orelse:
-            mod = (n for n in ast.walk(up.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
-            if any(not isinstance(n.left, ast.Constant) for n in mod):
-                return True
         if isinstance(up, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return False
+        if isinstance(up, ast.If) and up is not statement and statement not in up.orelse:
+            mod = [n for n in ast.walk(up.test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+            if any(_is_rare(n.right) for n in mod):
+                return True
     return False
+
+
+def _is_rare(interval: ast.expr) -> bool:
+    if isinstance(interval, ast.Constant):
+        return isinstance(interval.value, int) and interval.value >= _RARE
+    return _INTERVALS.search(ast.unparse(interval).lower()) is not None
 
 
 def _other_reads(source: Source, candidate: Candidate) -> Iterator[Near]:
@@ -356,3 +390,12 @@ def _once(source: Source, node: ast.AST, depth: int) -> bool:
         return True
     calls = source.calls.get(scope.name, [])
     return depth > 0 and bool(calls) and all(_once(source, c, depth - 1) for c in calls)
+
+
+def _repeated(source: Source, node: ast.AST, depth: int) -> bool:
+    """Whether a place is in a loop, or in a function that this file calls in one."""
+    if source.loop(node) is not None:
+        return True
+    scope = source.scope(node)
+    calls = [] if isinstance(scope, ast.Module | ast.Lambda) else source.calls.get(scope.name, [])
+    return depth > 0 and any(_repeated(source, c, depth - 1) for c in calls)

@@ -58,15 +58,29 @@ class Source:
         self.whole = whole
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def reads(self) -> dict[str, list[ast.Attribute]]:
+        """Where attributes are read, by their name."""
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Each node's parent."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
     def aliases(self) -> dict[str, str]:
         """Full dotted names by the names that the file's imports give them."""
         names = dict(_CUSTOMARY)
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 names |= {a.asname: a.name for a in node.names if a.asname}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -88,7 +102,7 @@ class Source:
     def functions(self) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
         """The file's functions and methods by name."""
         found: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.setdefault(node.name, []).append(node)
         return found
@@ -97,7 +111,7 @@ class Source:
     def calls(self) -> dict[str, list[ast.Call]]:
         """The file's calls by the last part of the called name."""
         found: dict[str, list[ast.Call]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call):
                 found.setdefault(last_name(node.func), []).append(node)
         return found
@@ -105,12 +119,12 @@ class Source:
     @cached_property
     def statements(self) -> list[ast.stmt]:
         """All statements."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt)]
+        return [node for node in self.nodes if isinstance(node, ast.stmt)]
 
     @cached_property
     def _bindings(self) -> dict[tuple[ast.AST, str], list[Binding]]:
         found: dict[tuple[ast.AST, str], list[Binding]] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             for name, binding in _bound(node):
                 scope = node if isinstance(node, _FUNCTIONS) else self.scope(node)
                 found.setdefault((scope, name), []).append(binding)
