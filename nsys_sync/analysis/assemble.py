@@ -74,8 +74,8 @@ class Findings:
 
     @property
     def counted(self) -> Column:
-        """Rows of the events that lie in the window."""
-        return np.flatnonzero(self.window.overlaps(self.events.start, self.events.end))
+        """Rows of the events that are reported on."""
+        return np.flatnonzero(self.window.counts(self.events.pid, self.events.start, self.events.end))
 
 
 def api_names(activity: Activity, blocking: Blocking) -> list[str]:
@@ -147,7 +147,8 @@ def _totals(found: Findings, devices: Sequence[f.DeviceTime], *, measured: bool)
     mine = np.isin(found.blocking.event, counted)
     inside = replace(found.blocking, row=found.blocking.row[mine])
     wall, threads = blocked_time(found.activity, inside)
-    idle = found.charged.idle.sum(axis=(0, 1))
+    idle = found.charged.idle[counted].sum(axis=(0, 1))
+    whole = found.window.parts is None
     return f.Totals(
         host_blocking_calls=int(mine.sum()),
         sync_events=len(counted),
@@ -157,8 +158,8 @@ def _totals(found: Findings, devices: Sequence[f.DeviceTime], *, measured: bool)
         thread_blocked_ns=threads,
         idle_ns=sum(d.idle_ns or 0 for d in devices) if measured else None,
         idle_from_syncs_ns=int(idle[WAIT] + idle[REFILL]) if measured else None,
-        recoverable_ns=int(found.charged.recoverable.sum()) if measured else None,
-        recoverable_all_ns=found.charged.recoverable_all if measured else None,
+        recoverable_ns=int(found.charged.recoverable[counted].sum()) if measured else None,
+        recoverable_all_ns=found.charged.recoverable_all if measured and whole else None,
     )
 
 

@@ -42,6 +42,7 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
         blocking, events = find_blocking(trace, activity)
         steps = find_steps(trace.ranges, activity, options.step)
         window = choose_window(options, trace.ranges, steps)
+        steps = [s for s in (s.within(window.low, window.high) for s in steps) if len(s.row)]
         stacks = find_stacks(trace, activity, blocking, events)
         users = Users(options.project, options.library)
         places, site = find_sites(stacks, blocking, events, assemble.api_names(activity, blocking), users)

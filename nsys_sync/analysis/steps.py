@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,12 @@ class ProcessSteps:
     start: Column
     end: Column
     completion: Column
+
+    def within(self, low: int, high: int) -> ProcessSteps:
+        """Those of the steps that share an instant with [low, high) (ns)."""
+        kept = np.flatnonzero((self.start < high) & (self.end > low))
+        columns = {name: getattr(self, name)[kept] for name in ("row", "start", "end", "completion")}
+        return replace(self, **columns)
 
     @property
     def durations(self) -> Column:

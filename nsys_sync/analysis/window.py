@@ -10,15 +10,45 @@ from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.steps import ProcessSteps
 from nsys_sync.errors import NothingToAnalyze, UsageError
 from nsys_sync.trace.capture_info import MARK_PREFIX
-from nsys_sync.trace.tables import Column, Ranges
+from nsys_sync.trace.columns import distinct
+from nsys_sync.trace.tables import Column, Ranges, process_of
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Ranges of processes: [start, end) in ns, pid: global process id."""
+
+    pid: Column
+    start: Column
+    end: Column
+
+    def hold(self, pid: Column, at: Column) -> np.ndarray:
+        """Which instants lie in a range of their process."""
+        inside = np.zeros(len(at), dtype=bool)
+        for process in distinct(np.sort(self.pid)):
+            mine, own = np.flatnonzero(pid == process), self.pid == process
+            begun = np.searchsorted(np.sort(self.start[own]), at[mine], side="right")
+            ended = np.searchsorted(np.sort(self.end[own]), at[mine], side="right")
+            inside[mine] = begun > ended
+        return inside
 
 
 @dataclass(frozen=True)
 class Window:
-    """[low, high) in ns of the trace's clock; ALL where nothing was narrowed."""
+    """[low, high) in ns of the trace's clock; ALL where nothing was narrowed.
+
+    parts: the ranges that were asked for by name; devices are looked at from the first to the last of them, but only
+    events that begin in one of them are counted.
+    """
 
     low: int
     high: int
+    parts: Parts | None = None
+
+    def counts(self, pid: Column, start: Column, end: Column) -> np.ndarray:
+        """Which events of these processes, [start, end) in ns, are reported on."""
+        inside = self.overlaps(start, end)
+        return inside if self.parts is None else inside & self.parts.hold(pid, start)
 
     def overlaps(self, start: Column, end: Column) -> np.ndarray:
         """Which intervals share an instant with the window (an empty interval: lies in it)."""
@@ -30,7 +60,7 @@ ALL = Window(-(1 << 62), 1 << 62)
 
 def choose_window(options: Options, ranges: Ranges, steps: list[ProcessSteps]) -> Window:
     """The window that the options name. Raises UsageError when they leave nothing, or name what is not there."""
-    low, high = ALL.low, ALL.high
+    low, high, parts = ALL.low, ALL.high, None
     if options.skip_first:
         if not steps:
             raise NothingToAnalyze(
@@ -51,11 +81,12 @@ def choose_window(options: Options, ranges: Ranges, steps: list[ProcessSteps]) -
                 f"No range is named {options.within!r}.",
                 f"The trace has: {', '.join(ranges.names[:8]) or 'no ranges'}",
             )
-        low, high = max(low, int(ranges.start[rows].min())), min(high, int(ranges.end[rows].max()))
+        parts = Parts(process_of(ranges.tid[rows]), ranges.start[rows], ranges.end[rows])
+        low, high = max(low, int(parts.start.min())), min(high, int(parts.end.max()))
     if options.low is not None:
         low = max(low, options.low)
     if options.high is not None:
         high = min(high, options.high)
     if low >= high:
         raise UsageError("window", "The window is empty: its end is not after its start.", "Widen --from and --to.")
-    return Window(low, high)
+    return Window(low, high, parts)
