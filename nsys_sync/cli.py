@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from nsys_sync.errors import ExitCode, NsysSyncError, UsageError
 
@@ -190,7 +192,8 @@ def report(
 
     from nsys_sync.report import text
 
-    text.render(found, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
+    people = sys.stderr if outputs.stdout_taken else sys.stdout
+    text.render(found, file=people, limit=limit or None, path=str(trace), page=html is not None)
     outputs.write("json", found.to_json)
     if csv is not None:
         from nsys_sync.report.data import csv_text
@@ -218,15 +221,26 @@ def report(
         typer.launch(Path(html).absolute().as_uri())
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+class _Launcher(TyperCommand):
+    """A command whose own options end where the program begins, and ``-m MODULE`` is a program."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let the parser stop at ``-m``, as it does at the name of a script."""
+        with_value = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] not in ("-m", "--"):
+            at += 2 if args[at] in with_value else 1
+        return super().parse_args(ctx, [*args[:at], "--", *args[at:]] if args[at : at + 1] == ["-m"] else args)
+
+
+@app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
 def profile(
     program: Annotated[
         list[str],
-        typer.Argument(metavar="PROGRAM", help="A Python script or any command; all that follows is its own."),
+        typer.Argument(
+            metavar="PROGRAM", help="A Python script, -m MODULE, or any command; all that follows is its own."
+        ),
     ] = [],
-    module: Annotated[
-        str | None, typer.Option("-m", metavar="MODULE", help="Run a module as a script, like python -m.")
-    ] = None,
     capture: Annotated[
         str,
         typer.Option(
@@ -268,7 +282,6 @@ def profile(
 
     request = Request(
         words=program,
-        module=module,
         capture=capture,
         detail=Detail(backtrace=backtrace.value, light=light, gil=gil, extra=tuple(nsys_arg)),
         nsys=nsys,
@@ -451,14 +464,17 @@ def check(
 def scrub(
     source: Annotated[Path, typer.Argument(metavar="IN", help="An export: .sqlite or .sqlite.xz")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The copy to write: .sqlite or .sqlite.xz")],
-    map_path: MapPath = [],
+    map_path: Annotated[
+        list[str], typer.Option("--map-path", metavar="OLD=NEW", help="A folder, and what the copy calls it.")
+    ] = [],
     force: Force = False,
 ) -> None:
-    """Copy an export without the environment, output and names that it carries."""
+    """Copy an export without the environment, the output and the names that no report shows."""
     from nsys_sync.inputs import path_maps
     from nsys_sync.scrub import scrub as scrub_file
 
-    print(scrub_file(source, target, map_paths=path_maps(map_path), force=force))
+    result = scrub_file(source, target, map_paths=path_maps(map_path), force=force)
+    print("\n".join(result.lines(min(shutil.get_terminal_size().columns, 100))))
 
 
 if __name__ == "__main__":

@@ -36,16 +36,16 @@ class Program:
         return shlex.join(self.command)
 
 
-def find_program(words: Sequence[str], module: str | None, environment: Mapping[str, str]) -> Program:
+def find_program(words: Sequence[str], environment: Mapping[str, str]) -> Program:
     """From ``train.py …`` or ``-m pkg.mod …`` (run by the Python in use) or any other command line.
 
     Raises UsageError if there is nothing to run or it cannot be found.
     """
-    if module is not None:
-        return Program([find_python(environment), "-m", module, *words], module)
-    if not words:
+    if not words or words == ["-m"]:
         raise UsageError("no-program", "There is no program to profile.", "For example: nsys-sync profile train.py")
     first = words[0]
+    if first == "-m":
+        return Program([find_python(environment), *words], words[1])
     path = Path(first).expanduser()
     if path.suffix in (".py", ".pyw"):
         if not path.is_file():

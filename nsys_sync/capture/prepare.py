@@ -22,10 +22,9 @@ _LITTLE_SPACE = 2 << 30
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for. words: the program and its arguments; module: of ``-m``; output: ``-o``."""
+    """What a person asked for. words: the program and its arguments; output: of ``-o``."""
 
     words: Sequence[str]
-    module: str | None = None
     capture: str = "auto"
     detail: Detail = field(default_factory=Detail)
     nsys: str | None = None
@@ -71,7 +70,7 @@ def prepare(request: Request, environment: Mapping[str, str] | None = None) -> L
     A Program alone means that this rank is not to be profiled. Raises UsageError, OutputError, CaptureError.
     """
     environment = dict(os.environ) if environment is None else environment
-    program = find_program(request.words, request.module, environment)
+    program = find_program(request.words, environment)
     captured = parse_range(request.capture)
     rank = own_rank(environment)
     if request.only_ranks is not None:
