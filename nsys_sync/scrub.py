@@ -345,7 +345,7 @@ def scrub(
 
 def _path_pair(old: str, new: str) -> tuple[str, str]:
     if not old.rstrip("/") or not new or not (old + new).isprintable():
-        raise UsageError("map-path", "A path map needs a folder and what to call it.", "Write --map-path OLD=NEW.")
+        raise UsageError("path-map", "A path map needs a folder and what to call it.", "Write --map-path OLD=NEW.")
     return old.rstrip("/"), new.rstrip("/")
 
 
@@ -463,7 +463,7 @@ _WHAT = {
     "PROFILER_OVERHEAD": "notes on what the profiler itself did",
 }
 
-_TABLES = "rows of tables that a report does not read"
+_TABLES = "rows of tables that the copy does not need"
 _LABELS = "labels of enumerations"
 _COLUMNS = "texts in columns that a report does not show"
 _BLOBS = "binary payloads, which hold uninitialised memory (their stacks are kept as JSON)"

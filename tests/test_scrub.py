@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import lzma
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import nsys_sync
 from nsys_sync.errors import InputError, OutputError, UsageError
 from nsys_sync.scrub import REMOVED, scrub
 from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
@@ -376,7 +380,59 @@ def test_built_traces_lose_nothing_that_is_read(tmp_path: Path, schema: str) -> 
     assert dict(twice.removed) == {}
 
 
+def facts(path: Path, *project: str) -> str:
+    """The JSON of a report, without the file's name and digest."""
+    found = nsys_sync.analyze(path, project=project)
+    return found.to_json().decode().replace(found.trace.sha256, "").replace(f'"{found.trace.file}"', '""')
+
+
+def test_the_report_is_the_same(tmp_path: Path, sample: Sample, sample_names: list[str]) -> None:
+    for name in sample_names:
+        assert facts(scrub(sample(name), tmp_path / f"{name}.sqlite").target) == facts(sample(name)), name
+
+
+def test_the_report_is_the_same_but_for_mapped_paths(tmp_path: Path, sample: Sample) -> None:
+    moved = scrub(sample("probe-sync"), tmp_path / "out.sqlite", map_paths=[("/workspace/examples", "/proj")])
+    before = facts(sample("probe-sync"), "/workspace/examples").replace("/workspace/examples/", "/proj/")
+    assert facts(moved.target, "/proj") == before
+
+
+def test_what_nobody_is_shown_reaches_no_output_of_a_report(tmp_path: Path) -> None:
+    t = small()
+    unseen = (environment, argument, environment_block, output, diagnostic, payload, mark, library_range)
+    for plant in (*unseen, category, foreign_process, registered_string, host, display_name, uuid, damaged_note):
+        plant(t)
+    source = t.write(tmp_path / "in.sqlite")
+    sql(source, f"CREATE TABLE notes AS SELECT '{SECRET}' AS note")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    formats = {"json": "json", "html": "html", "csv": "csv", "perfetto": "json.gz", "sarif": "sarif", "save": "sqlite"}
+    options = [f"--{name}={folder / name}.{suffix}" for name, suffix in formats.items()]
+    command = [sys.executable, "-m", "nsys_sync.cli", "report", str(source), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "model.py" in done.stdout
+    assert SECRET not in done.stdout + done.stderr
+    files = sorted(folder.iterdir())
+    assert len(files) == len(formats)
+    for file in files:
+        data = file.read_bytes()
+        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8", "replace")
+        assert text, file
+        assert SECRET not in text, file
+
+
 # Files
+
+
+def test_the_command_says_what_it_did(tmp_path: Path) -> None:
+    source = small().write(tmp_path / "in.sqlite")
+    command = [sys.executable, "-m", "nsys_sync.cli", "scrub", str(source), str(tmp_path / "out.sqlite")]
+    done = subprocess.run([*command, "--map-path", "/home/alice=/x"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Removed from in.sqlite:\n")
+    assert "2  /x/proj\n" in done.stdout
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "exists already" in again.stderr
 
 
 def test_compressed_in_and_out(tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
                 "off (-t cuda); the work ran in a process that nsys did not follow; another profiler "
                 "(torch.profiler) held CUPTI.",
             )
+        if not len(trace.calls):
+            raise NothingToAnalyze(
+                "no-api-calls",
+                f"No CUDA API calls are in {trace.path}, only GPU work, so nothing tells where the host waited.",
+                "Export the report again with all its tables, or profile again: nsys-sync profile SCRIPT",
+            )
         activity = connect(trace)
         blocking, events = find_blocking(trace, activity)
         steps = find_steps(trace.ranges, activity, options.step)
