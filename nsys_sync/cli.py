@@ -427,7 +427,7 @@ def check(
     outputs = Outputs(force, sarif=sarif, json=json)
     from nsys_sync import gate
     from nsys_sync.analysis.options import Options
-    from nsys_sync.inputs import path_maps, read_all
+    from nsys_sync.inputs import path_maps, read_all, read_baseline
     from nsys_sync.report.locate import Project
 
     checkout = Project.find(root)
@@ -443,7 +443,8 @@ def check(
         rules=rules,
     )
     found = read_all(traces, options, say)
-    result = gate.check(found, limits, baseline=read_all(baseline, options, say), allow=accepted, today=gate.today())
+    known = read_baseline(baseline, options, say)
+    result = gate.check(found, limits, baseline=known, allow=accepted, today=gate.today())
     sites = gate.sites_by_id(found)
 
     from nsys_sync.report import gate_text

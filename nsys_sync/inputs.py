@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsys_sync.analysis.findings import Report
+from nsys_sync.analysis.options import Options
 from nsys_sync.errors import UsageError
 
 if TYPE_CHECKING:
-    from nsys_sync.analysis.options import Options
     from nsys_sync.analysis.timeline import Timeline
 
 NSYS_REPORTS = (".nsys-rep", ".qdrep")
@@ -52,6 +52,12 @@ def read_all(
 ) -> list[Report]:
     """The reports of several inputs, as ``read`` makes them. Raises what ``read`` raises."""
     return [read(path, options, say)[0] for path in paths]
+
+
+def read_baseline(paths: Sequence[Path], options: Options, say: Callable[[str], None] = lambda _: None) -> list[Report]:
+    """The reports of a baseline: a saved one as it was made, but it cannot be narrowed (UsageError)."""
+    narrowed = Options(skip_first=options.skip_first, low=options.low, high=options.high, within=options.within)
+    return [read(path, narrowed if path.suffix == ".json" else options, say)[0] for path in paths]
 
 
 def two_sides(

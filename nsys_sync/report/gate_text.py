@@ -37,7 +37,8 @@ def render(
 
 def _page(gate: Gate, sites: dict[str, Site]) -> RenderableType:
     places = Places(list(sites.values()))
-    parts: list[RenderableType] = [Text(words.headline(gate), style=_STATUS_STYLE[gate.status])]
+    checked = Text(harmless(", ".join(gate.captures)), style="dim")
+    parts: list[RenderableType] = [Group(Text(words.headline(gate), style=_STATUS_STYLE[gate.status]), checked)]
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)

@@ -106,11 +106,10 @@ def entry_line(use: AllowUse) -> str | None:
 
 def site_sentence(site: Site) -> str:
     """What a site is, how often and how much, and what to do, in one paragraph."""
-    often = f"{site.calls_per_step:.3g} calls a step" if site.calls_per_step is not None else count(site.calls, "call")
-    parts = [f"{harmless(site.title, 200)}: {often}, {duration(site.wait_ns.total)} of waiting in the capture"]
+    parts = [f"{harmless(site.title, 200)}: {count(site.events, 'sync')}, {duration(site.wait_ns.total)} of waiting"]
     if site.recoverable_ns is not None:
         parts.append(f"{duration(site.recoverable_ns)} recoverable")
-    text = f"{', '.join(parts)} ({site.class_})."
+    text = f"{', '.join(parts)} in the capture ({site.class_})."
     return f"{text} {harmless(site.fix.text, 400)}" if site.fix else text
 
 

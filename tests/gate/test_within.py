@@ -1,4 +1,4 @@
-"""What ``--within`` and ``--skip-first`` leave to be counted: events in the named ranges, and the steps of the window."""
+"""What ``--within`` and ``--skip-first`` leave to be counted: events in the named ranges, and steps of the window."""
 
 from __future__ import annotations
 
