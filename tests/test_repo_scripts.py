@@ -132,11 +132,19 @@ def test_a_failing_contender_is_not_measured() -> None:
         bench.measured(["bash", "-c", "echo oh no >&2; exit 3"])
 
 
+def test_ratios_are_of_the_same_round() -> None:
+    first = [bench.Run(1, 1, 10), bench.Run(4, 1, 10), bench.Run(2, 1, 30)]
+    other = [bench.Run(2, 3, 20), bench.Run(8, 2, 50), bench.Run(4, 4, 40)]
+    result = bench.summary("other", other, first)
+    assert (result.wall, result.wall_least, result.wall_most, result.wall_ratio) == (4, 2, 8, 2)
+    assert (result.cpu, result.cpu_ratio, result.peak_mib) == (3, 3, 50)
+
+
 def test_memory_is_the_process_s_own() -> None:
     # In a small process of its own: a child is charged with what its parent held when it started.
     code = (
         "from scripts.bench import measured; "
-        "print(measured(['true'])[1], measured(['python3', '-c', 'x = bytearray(200 << 20)'])[1])"
+        "print(measured(['true']).peak_mib, measured(['python3', '-c', 'x = bytearray(200 << 20)']).peak_mib)"
     )
     small, large = map(float, bash(f'python3 -c "{code}"').stdout.split())
     assert small < 100
