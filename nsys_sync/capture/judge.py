@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
-from nsys_sync.capture.launch import Run
+from nsys_sync.capture.launch import Run, identity
 from nsys_sync.capture.naming import with_suffix
 from nsys_sync.errors import CaptureError, NothingToAnalyze
 
@@ -59,22 +60,16 @@ def last_words(run: Run) -> str:
 
 def is_new(path: Path, run: Run) -> bool:
     """Whether the file has content and was written since the run began."""
-    try:
-        found = path.stat()
-    except OSError:
-        return False
-    return found.st_size > 0 and found.st_mtime_ns >= run.started - _TOLERANCE_NS
+    found = identity(path)
+    _, _, changed, size = found
+    return size > 0 and changed >= run.started - _TOLERANCE_NS and found not in run.before
 
 
 def _numbered(run: Run) -> list[Path]:
     stem = run.launch.report.name.removesuffix(".nsys-rep")
-    found = run.launch.report.parent.glob(f"{_literal(stem)}.*.nsys-rep")
+    found = run.launch.report.parent.glob(f"{escape(stem)}.*.nsys-rep")
     numbers = {path: path.name.removeprefix(f"{stem}.").removesuffix(".nsys-rep") for path in found}
     return sorted((path for path, number in numbers.items() if number.isdigit()), key=lambda path: int(numbers[path]))
-
-
-def _literal(text: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", text)
 
 
 def _elsewhere(run: Run, suffixes: tuple[str, ...]) -> Iterator[Path]:
@@ -179,10 +174,10 @@ def _cause(run: Run) -> tuple[str, str]:
 
 
 def _nvtx_hint(run: Run) -> str:
-    if run.launch.nsys.version < (2024, 1, 0):
-        version = run.launch.nsys.version_name
-        return f"Check the name. nsys {version} also drops the ranges of the Python package nvtx from 0.2.13 on."
-    return "Check the name (NAME@DOMAIN for one domain), or record everything: --capture all"
+    version = run.launch.nsys.version
+    dropped = f" nsys {run.launch.nsys.version_name} drops the ranges of the Python package nvtx from 0.2.13 on."
+    hint = "Check the name (NAME@DOMAIN for one domain), or record everything: --capture all."
+    return hint + dropped if version < (2024, 1, 0) else hint
 
 
 def _folders(run: Run) -> list[Path]:

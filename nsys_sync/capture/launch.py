@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ from nsys_sync.capture.target import MODULES_VARIABLE, SESSION_VARIABLE, Session
 from nsys_sync.errors import CaptureError
 
 Say = Callable[[str], None]
+Identity = tuple[str, int, int, int]
 
 INJECTED = Path(__file__).parent / "target" / "inject"
 
@@ -55,8 +57,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Run:
     """A finished run under nsys, before anything is believed of it.
 
-    exit_code: nsys's, which is the program's if that was started.
-    started: of the launch, ns since the epoch. log: what nsys said. loaded: Pythons that loaded the target package.
+    exit_code: nsys's, which is the program's if that was started. started: of the launch, ns since the epoch. before:
+    the run's files that were there already. log: what nsys said. loaded: Pythons that loaded the target package.
     reports: what the target's processes told (see ``target.range``). range_began: whether anyone opened the range.
     signals: how many a person sent.
     """
@@ -64,6 +66,7 @@ class Run:
     launch: Launch
     exit_code: int
     started: int
+    before: frozenset[Identity]
     log: str
     program_started: bool
     loaded: int
@@ -82,6 +85,7 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
         session = Session(folder)
         session.write("capture", launch.captured.target)
         started = time.time_ns()
+        before = frozenset(map(identity, launch.base.parent.glob(f"{escape(launch.base.name)}*")))
         command = launch.command(["sh", "-c", _INSIDE, "sh", *launch.program.command])
         process = _start(command, target_environment(session, launch.captured, environment))
         watched = _Watched(process, session, launch.captured, say)
@@ -92,6 +96,7 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
             launch=launch,
             exit_code=exit_code,
             started=started,
+            before=before,
             log=log,
             program_started=session.marked(_PID),
             loaded=session.count("loaded-"),
@@ -99,6 +104,15 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
             range_began=not launch.captured.waits or watched.range_began(),
             signals=watched.sent,
         )
+
+
+def identity(path: Path) -> Identity:
+    """What tells a file from another of the same name: inode, time of change, size; zeros if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), 0, 0, 0
+    return str(path), found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def run_plainly(program: Program) -> None:

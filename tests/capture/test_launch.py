@@ -71,7 +71,7 @@ def test_options_change_what_nsys_is_told(
 
 
 def test_an_option_that_this_nsys_does_not_know_is_not_passed(sandbox: Sandbox) -> None:
-    text = "\t--capture-range=\n\t--capture-range-end=\n\t-s, --sample=\n\t   cpu or none\n\t-t, --trace=\n\t   cuda, nvtx\n"
+    text = "\t--capture-range=\n\t--capture-range-end=\n\t-s, --sample=\n\t   cpu\n\t-t, --trace=\n\t   cuda, nvtx\n"
     sandbox.behaviour["help"] = str(sandbox.script(text, "old-help"))
     done = sandbox.run("profile", "--dry-run", str(sandbox.script(HELLO)))
     told = [word for word in done.stdout.split() if word.startswith("--")]

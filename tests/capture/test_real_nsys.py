@@ -1,0 +1,237 @@
+"""The whole path with a real Nsight Systems, as far as it goes without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.conftest import Sandbox
+
+pytestmark = pytest.mark.needs_nsys
+
+BUSY = """
+import sys, time
+import nsys_sync
+
+def burn(seconds):
+    end = time.time() + seconds
+    while time.time() < end:
+        sum(range(1000))
+
+def main():
+    burn(0.2)
+    with nsys_sync.region("work"):
+        for _ in range(4):
+            burn(0.1)
+            nsys_sync.step()
+    burn(0.2)
+    print("ended", *sys.argv[1:])
+
+main()
+"""
+
+
+@pytest.fixture
+def real(sandbox: Sandbox) -> Sandbox:
+    """A sandbox with the real nsys in place of the stand-in."""
+    del sandbox.environment["NSYS_SYNC_NSYS"]
+    sandbox.environment["PATH"] = os.environ["PATH"]
+    return sandbox
+
+
+def rows(database: Path, sql: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(database) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def texts(database: Path) -> list[str]:
+    return [text for (text,) in rows(database, "SELECT text FROM NVTX_EVENTS WHERE text IS NOT NULL ORDER BY start")]
+
+
+def sampled_functions(database: Path) -> set[str]:
+    """Functions in the Python stacks of an export."""
+    names = dict(rows(database, "SELECT id, value FROM StringIds"))
+    stacks = rows(database, "SELECT jsonText FROM NVTX_EVENTS WHERE jsonText LIKE '{\"Python Periodic Sampling\":%'")
+    frames = (json.loads(text)["Python Periodic Sampling"]["Frames"] for (text,) in stacks)
+    return {f"{names[frame['Function']]}:{frame['Line']}" for stack in frames for frame in stack}
+
+
+def test_everything_is_recorded_and_exported_with_frames(real: Sandbox) -> None:
+    done = real.run("profile", "--capture", "all", "-o", "pü t/100% {script}", str(real.script(BUSY)), "--epochs", "1")
+    database = real.folder / "pü t/100% train.sqlite"
+    assert done.stdout == "ended --epochs 1\n"
+    assert "No CUDA activity was recorded" in done.stderr
+    assert done.returncode == 4
+    assert (real.folder / "pü t/100% train.nsys-rep").stat().st_size
+    assert [text for text in texts(database) if "step" in text] == [f"nsys-sync:step {k}" for k in (1, 2, 3, 4)]
+    assert "nsys-sync:region work" in texts(database)
+    functions = sampled_functions(database)
+    assert {"burn:8", "main:14"} <= functions
+    assert rows(
+        database, "SELECT text FROM NVTX_EVENTS WHERE eventType = 75 AND text LIKE 'Python%' ORDER BY domainId"
+    ) == [
+        ("Python Backtrace",),
+        ("Python Periodic Sampling",),
+    ]
+    (note,) = rows(database, "SELECT value FROM NSYS_SYNC_CAPTURE")[0]
+    assert json.loads(note)["range"] == "all"
+    output = rows(database, "SELECT value FROM ProcessStreams JOIN StringIds ON contentId = id")
+    assert not any("ended" in text for (text,) in output)
+
+
+def test_an_nvtx_range_is_captured_and_nothing_around_it(real: Sandbox) -> None:
+    done = real.run("profile", "--capture", "nvtx:nsys-sync:region work", "-o", "run", str(real.script(BUSY)))
+    assert "Capturing." in done.stderr
+    assert done.stdout == "ended\n"
+    database = real.folder / "run.sqlite"
+    assert "nsys-sync:region work" in texts(database)
+    assert (real.folder / "run.nsys-rep").exists()
+
+
+@pytest.mark.parametrize("capture", ["auto", "script", "steps:1:1", "nvtx:never", "time:0:1"])
+def test_a_range_that_never_starts_is_an_error_and_the_program_is_unharmed(real: Sandbox, capture: str) -> None:
+    script = real.script(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'], check=True)\nprint('fine')\n"
+    )
+    done = real.run("profile", "--capture", capture, "-o", "run", str(script))
+    assert (done.stdout, done.returncode) == ("fine\n", 4), done.stderr
+    assert "The capture range never started" in done.stderr
+    assert "--capture" in done.stderr
+    assert not list(real.folder.glob("run*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("import sys; sys.exit(7)", 7),
+        ("import os; os.kill(os.getpid(), 11)", 139),
+        ("raise SystemExit('no')", 1),
+    ],
+)
+def test_the_programs_exit_code_is_passed_on(real: Sandbox, text: str, code: int) -> None:
+    done = real.run("profile", "--capture", "all", "-o", "run", str(real.script(text)))
+    assert done.returncode == code
+    assert (real.folder / "run.sqlite").exists()
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, 5), (2, 143)])
+def test_ctrl_c(real: Sandbox, times: int, code: int) -> None:
+    text = """
+import pathlib, sys, time
+pathlib.Path("started").touch()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(1)
+    sys.exit(5)
+"""
+    process = real.start("profile", "--capture", "all", "-o", "run", str(real.script(text)))
+    for _ in range(400):
+        if (real.folder / "started").exists():
+            break
+        time.sleep(0.05)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, "interrupted\n"), err
+    assert (real.folder / "run.nsys-rep").exists()
+    assert (real.folder / "run.sqlite").exists() == (times == 1)
+
+
+def test_what_this_nsys_refuses_is_shown(real: Sandbox) -> None:
+    done = real.run("profile", "--nsys-arg=--no-such-option=1", "-o", "run", str(real.script(BUSY)))
+    assert (done.returncode, "--no-such-option=1" in done.stderr) == (1, True)
+    assert "ended" not in done.stdout
+
+
+# Exporting
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A report with Python samples."""
+    folder = tmp_path_factory.mktemp("report")
+    script = folder / "busy.py"
+    script.write_text("import time\nend = time.time() + 0.3\nwhile time.time() < end:\n    sum(range(1000))\n")
+    command = ["nsys", "profile", "--trace=nvtx", "--python-sampling=true", f"--output={folder / 'made.nsys-rep'}"]
+    subprocess.run([*command, sys.executable, str(script)], check=True, capture_output=True)
+    yield folder / "made.nsys-rep"
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", ["réport one.nsys-rep", "old.qdrep"])
+def test_reports_are_exported_beside_themselves(real: Sandbox, report: Path, name: str) -> None:
+    shutil.copy(report, real.folder / name)
+    done = real.run("export", name)
+    database = (real.folder / name).with_suffix(".sqlite")
+    assert (done.returncode, done.stdout) == (0, f"{database}\n"), done.stderr
+    assert "<module>:4" in {name.replace("&lt;", "<").replace("&gt;", ">") for name in sampled_functions(database)}
+    assert sorted(path.name for path in real.folder.iterdir()) == sorted([name, database.name])
+
+
+def test_an_export_is_used_again_only_while_it_is_newer_and_whole(real: Sandbox, report: Path) -> None:
+    made = Path(shutil.copy(report, real.folder / "made.nsys-rep"))
+    database = real.folder / "made.sqlite"
+    assert real.run("export", str(made)).returncode == 0
+    first = database.stat().st_mtime_ns
+    again = real.run("export", str(made))
+    assert (again.returncode, database.stat().st_mtime_ns) == (0, first)
+    assert "nothing to do" in again.stderr
+    os.utime(database, (1, 1))
+    stale = real.run("export", str(made))
+    assert (stale.returncode, "exists already" in stale.stderr) == (1, True)
+    # What only derives from the report is made anew beside the stale file, which is left alone.
+    used = real.run("report", str(made))
+    assert "Exporting made.nsys-rep" in used.stderr
+    assert database.stat().st_mtime == 1
+    assert "Exporting" not in real.run("report", str(made)).stderr
+
+
+def test_an_export_without_frames_is_not_used(real: Sandbox, report: Path) -> None:
+    made = Path(shutil.copy(report, real.folder / "made.nsys-rep"))
+    bare = ["nsys", "export", "--type=sqlite", f"--output={real.folder / 'made.sqlite'}", str(made)]
+    subprocess.run(bare, check=True, capture_output=True)
+    assert "Exporting made.nsys-rep" in real.run("report", str(made)).stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b"hello", "cannot export"),
+        (b"NVIDIA Tegra Profiler Report 2031@1@1@1-1v0.\n", "which nsys 2031.1.1 wrote"),
+        (None, "does not exist"),
+    ],
+)
+def test_what_is_no_report_is_said_in_one_line(real: Sandbox, content: bytes | None, text: str) -> None:
+    path = real.folder / "odd.nsys-rep"
+    if content is not None:
+        path.write_bytes(content)
+    before = real.folder / "odd.sqlite"
+    before.write_bytes(b"mine")
+    done = real.run("export", str(path), "--force")
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert before.read_bytes() == b"mine"
+
+
+def test_a_report_cut_in_half(real: Sandbox, report: Path) -> None:
+    whole = report.read_bytes()
+    (real.folder / "half.nsys-rep").write_bytes(whole[: len(whole) // 2])
+    done = real.run("report", "half.nsys-rep")
+    assert (done.returncode, "cannot export" in done.stderr) == (1, True)
+    assert [path.name for path in real.folder.iterdir()] == ["half.nsys-rep"]
