@@ -18,9 +18,6 @@ from nsys_sync.analysis.findings import Plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: How often two sets of captures of the same program may be called different, for one quantity.
-FALSE_ALARM = 0.05
-
 #: Spreads that the medians must lie apart, by captures of the smaller side; the last holds for more captures too.
 FACTORS = {2: 6.5, 3: 1.4, 4: 0.75, 5: 0.6, 6: 0.5}
 

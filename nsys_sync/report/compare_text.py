@@ -68,8 +68,8 @@ def _totals(comparison: Comparison) -> RenderableType:
     table.add_column("", overflow="fold")
     for change in comparison.quantities:
         name = words.QUANTITIES[change.name]
-        difference = words.difference(change) if change.delta is not None else ""
-        table.add_row(name, words.arrow(change), difference, Text(_verdict(change), style=_style(change)))
+        difference = Text(words.difference(change) if change.delta is not None else "", style=_style(change))
+        table.add_row(name, words.arrow(change), difference, Text(_verdict(change), style="dim"))
     return table
 
 

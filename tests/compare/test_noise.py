@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nsys_sync.noise import FALSE_ALARM, Change, Margin, change
+from nsys_sync.noise import Change, Margin, change
 
 Floats = npt.NDArray[np.float64]
+#: How often two sets of captures of the same program may be called different, for one quantity.
+FALSE_ALARM = 0.05
 ANY = Margin(share=0.25, floor=0)
 
 

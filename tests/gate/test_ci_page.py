@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -96,6 +97,19 @@ def test_the_pull_requests_command_runs_as_written(sandbox: Sandbox, sample: Cal
     log = json.loads((sandbox.folder / "syncs.sarif").read_text())
     levels = [(r["level"], r["baselineState"]) for r in log["runs"][0]["results"]]
     assert levels.count(("error", "new")) == 4
+
+
+def test_the_python_runs_as_written(sample: Callable[[str], Path], tmp_path: Path) -> None:
+    for side, trace in (("before", "graph-fix0"), ("after", "graph-fix1")):
+        (tmp_path / f"{side}.sqlite").write_bytes(sample(trace).read_bytes())
+    [program] = blocks("python", section("From Python"))
+    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    outcome, gone, status = done.stdout.splitlines()
+    assert outcome.startswith("noise_unknown -5")
+    assert len(gone.split(",")) == 1
+    assert status == "passed [0.0]"
 
 
 def test_the_entries_are_understood(tmp_path: Path) -> None:

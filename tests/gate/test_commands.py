@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -183,3 +184,18 @@ def test_a_trace_without_cuda_is_no_pass(sample: Sample, tmp_path: Path) -> None
     done = run(tmp_path, "check", "cpu.sqlite", "--max-syncs-per-step", "0")
     assert done.returncode == 4
     assert "No CUDA activity" in done.stderr
+
+
+def test_an_edit_that_moves_lines_leaves_the_same_sites(sample: Sample, tmp_path: Path) -> None:
+    """The program after twelve lines were added at its top."""
+    path = tmp_path / "moved.sqlite"
+    path.write_bytes(sample("gpt_train-fix0").read_bytes())
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT rowid, jsonText FROM NVTX_EVENTS WHERE jsonText LIKE '%\"Line\"%'").fetchall()
+        moved = [(re.sub(r'"Line":(\d+)', lambda m: f'"Line":{int(m[1]) + 12}', text), row) for row, text in rows]
+        database.executemany("UPDATE NVTX_EVENTS SET jsonText = ? WHERE rowid = ?", moved)
+    found = compared(tmp_path, sample("gpt_train-fix0"), path)
+    assert {(s["state"], s["moved"]) for s in found["sites"]} == {("same", True)}
+    assert {s["after"]["line"] - s["before"]["line"] for s in found["sites"]} == {12}
+    assert "workloads.py:64 → 76  step" in run(tmp_path, "diff", sample("gpt_train-fix0"), path).stdout
+    assert run(tmp_path, "check", path, "--baseline", sample("gpt_train-fix0")).returncode == 0
