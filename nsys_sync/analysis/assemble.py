@@ -208,7 +208,7 @@ def _redundant(found: Findings) -> Column:
 def _calls_in_steps(found: Findings) -> Column:
     """For each blocking call whether it began inside a step of its process."""
     start = found.activity.calls.start[found.blocking.row]
-    pid = found.activity.pid[found.blocking.row]
+    pid = found.activity.process(found.blocking.row)
     inside = np.zeros(len(start), dtype=bool)
     for steps in found.steps:
         mine = np.flatnonzero(pid == steps.pid)
@@ -342,7 +342,7 @@ def _by_device(charged: Blame, event: Column) -> list[f.SiteDevice]:
 
 def _by_process(found: Findings, event: Column, calls: Column, *, measured: bool) -> list[f.SiteProcess]:
     events, charged = found.events, found.charged
-    pid = found.activity.pid[found.blocking.row[calls]]
+    pid = found.activity.process(found.blocking.row[calls])
     return [
         f.SiteProcess(
             pid=os_pid(int(process)),
@@ -427,7 +427,7 @@ def _trace_info(found: Findings) -> f.TraceInfo:
         notes.append(
             ("nsys-versions", f"Captured by nsys {capture.nsys_version}, exported by nsys {meta.exporter_version}.")
         )
-    pids = distinct(np.sort(np.concatenate((found.activity.pid, found.activity.ops.pid))))
+    pids = distinct(np.sort(np.concatenate((process_of(found.activity.calls.tid), found.activity.ops.pid))))
     ranks = _ranks(trace)
     return f.TraceInfo(
         file=trace.path.name,
@@ -502,7 +502,9 @@ def timeline(found: Findings, shown: f.Report) -> t.Timeline:
     starts = [int(c.start.min()) for c in (calls, ops) if len(c)]
     ends = [int(c.end.max()) for c in (calls, ops) if len(c)]
     return t.Timeline(
-        calls=t.CallColumns(calls.start, calls.end, calls.tid, activity.pid, calls.name, category, site, event),
+        calls=t.CallColumns(
+            calls.start, calls.end, calls.tid, process_of(calls.tid), calls.name, category, site, event
+        ),
         ops=t.OpColumns(
             ops.start,
             ops.end,

@@ -33,19 +33,22 @@ NEVER = -(1 << 62)
 class Activity:
     """Host calls and GPU operations of a trace, tied together.
 
-    calls: outermost calls only, sorted by (start, -end). pid: global process id of each call. ops: GPU operations,
+    calls: outermost calls only, sorted by (start, -end). ops: GPU operations,
     sorted by start. launch: row in calls of the call that launched each op, -1 = none. launched: start of that call
     (ns), the op's own start where none is known. api: api_kind of each name in calls.names.
     before: row of the previous call on the same thread, -1 = none.
     """
 
     calls: Calls
-    pid: Column
     ops: Ops
     launch: Column
     launched: Column
     api: tuple[str, ...]
-    before: Column
+    before: npt.NDArray[np.int32]
+
+    def process(self, rows: Column) -> Column:
+        """Global process ids of these calls."""
+        return process_of(self.calls.tid[rows])
 
     def is_api(self, *kinds: str) -> Mask:
         """Which calls are of these api kinds."""
@@ -123,13 +126,13 @@ def connect(trace: Trace) -> Activity:
             calls.start[keep], calls.end[keep], calls.tid[keep], calls.correlation[keep], calls.name[keep], calls.names
         )
         by_thread = np.argsort(calls.tid, kind="stable")
-    before = np.full(len(calls), -1, dtype=np.int64)
+    before = np.full(len(calls), -1, dtype=np.int32)
     same = np.flatnonzero(calls.tid[by_thread[1:]] == calls.tid[by_thread[:-1]])
     before[by_thread[same + 1]] = by_thread[same]
     known = launch >= 0
     launched = np.where(known, calls.start[launch], trace.ops.start) if len(calls) else trace.ops.start
     api = tuple(api_kind(name) for name in calls.names)
-    return Activity(calls, process_of(calls.tid), trace.ops, launch, launched, api, before)
+    return Activity(calls, trace.ops, launch, launched, api, before)
 
 
 def _outermost(calls: Calls, by_thread: Column) -> Column:
@@ -197,7 +200,7 @@ def _awaited(trace: Trace, activity: Activity, row: Column, kind: Column) -> tup
     """Latest end of the work that each blocking call waited for, and the device that it is measured against."""
     calls, ops = activity.calls, activity.ops
     awaited = np.full(len(row), NEVER, dtype=np.int64)
-    start, pid = calls.start[row], activity.pid[row]
+    start, pid = calls.start[row], activity.process(row)
     device = _current_device(activity, row)
 
     copy = np.flatnonzero(kind == COPY)
@@ -227,7 +230,7 @@ def _awaited(trace: Trace, activity: Activity, row: Column, kind: Column) -> tup
     event = event[syncs.event[record[event]] >= 0]
     recorded = trace.events
     known = lookup(*pack((recorded.pid, pid[event]), (recorded.event, syncs.event[record[event]])))
-    call = lookup(*pack((activity.pid, recorded.pid[known]), (calls.correlation, recorded.correlation[known])))
+    call = lookup(*pack((process_of(calls.tid), recorded.pid[known]), (calls.correlation, recorded.correlation[known])))
     event, known, call = (
         event[(known >= 0) & (call >= 0)],
         known[(known >= 0) & (call >= 0)],
@@ -263,15 +266,15 @@ def _current_device(activity: Activity, row: Column) -> Column:
     device = np.full(len(row), -1, dtype=np.int64)
     if not len(row) or not len(ops):
         return device
-    for process in distinct(activity.pid[row]):
+    for process in distinct(activity.process(row)):
         used = distinct(ops.device[ops.pid == process])
         if len(used):
-            device[activity.pid[row] == process] = used[0]
+            device[activity.process(row) == process] = used[0]
         if len(used) < 2:
             continue
         launched = np.flatnonzero((ops.pid == process) & (activity.launch >= 0))
         call = activity.launch[launched]
-        for thread in distinct(calls.tid[row[activity.pid[row] == process]]):
+        for thread in distinct(calls.tid[row[activity.process(row) == process]]):
             mine = launched[calls.tid[call] == thread]
             by = mine[np.argsort(activity.launched[mine], kind="stable")]
             asked = np.flatnonzero(calls.tid[row] == thread)
@@ -359,7 +362,7 @@ def _group(
         calls.start[row[first]],
         calls.end[row[last]],
         calls.tid[row[first]],
-        activity.pid[row[first]],
+        activity.process(row[first]),
         total,
     )
     return Blocking(row, kind, awaited, device, wait, event, base), events
@@ -382,7 +385,7 @@ def blocked_time(activity: Activity, blocking: Blocking) -> tuple[int, int]:
     from nsys_sync.analysis.intervals import total, union
 
     start, end = activity.calls.start[blocking.row], activity.calls.end[blocking.row]
-    pid = activity.pid[blocking.row]
+    pid = activity.process(blocking.row)
     wall = sum(total(*union(start[pid == p], end[pid == p])) for p in distinct(pid))
     return wall, int((end - start).sum())
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_sync.analysis import intervals
-from nsys_sync.analysis.calls import COPY, Activity, Blocking, Events, Mask
+from nsys_sync.analysis.calls import COPY, NEVER, Activity, Blocking, Events, Mask
 from nsys_sync.analysis.timeline import CAUSES
 from nsys_sync.analysis.window import ALL, Window
 from nsys_sync.trace.columns import distinct, expand, order
@@ -46,7 +46,7 @@ class DeviceBusy:
 class Gaps:
     """The idle intervals of all measured devices, sorted by (device, start).
 
-    call: row in calls of the call that launched next_op (-1 = none); causes: shape (gaps, 8) by timeline.CAUSES, each
+    causes: shape (gaps, 8) by timeline.CAUSES, each
     row adds up to the gap; event: the sync event with the largest share of wait and refill (-1 = none).
     """
 
@@ -54,7 +54,6 @@ class Gaps:
     start: Column
     end: Column
     next_op: Column
-    call: Column
     causes: Column
     event: Column
 
@@ -91,7 +90,7 @@ def blame(activity: Activity, blocking: Blocking, events: Events, window: Window
     measured = idle.sum(axis=1)
     recoverable = np.minimum(wait, measured[:, WAIT] + measured[:, REFILL] + copy_in_call)
     charged = Gaps(
-        gaps.device, gaps.start, gaps.end, gaps.next_op, gaps.call, causes, demands.main_event(len(gaps.start), granted)
+        gaps.device, gaps.start, gaps.end, gaps.next_op, causes, demands.main_event(len(gaps.start), granted)
     )
     together = int(copy_in_call.clip(max=wait).sum()) + demands.together(events, credit)
     return Blame(devices, charged, idle, copy_in_call, recoverable, together)
@@ -121,6 +120,7 @@ def _device_times(
     work[blocking.row] = True
     blocks = np.zeros(len(calls) + 1, dtype=bool)
     blocks[blocking.row[blocking.kind == COPY]] = True
+    worked = np.flatnonzero(work)
     lost = _lost_graphs(activity)
     devices: list[DeviceBusy] = []
     gaps: list[tuple[Column, Column, Column, Column]] = []
@@ -129,7 +129,7 @@ def _device_times(
         if not len(rows):
             continue
         processes = distinct(ops.pid[rows])
-        near = np.flatnonzero(work & np.isin(activity.pid, processes))
+        near = worked[np.isin(activity.process(worked), processes)]
         low = min([int(ops.start[rows[0]]), *calls.start[near[:1]].tolist()])
         high = max(int(ops.end[rows].max()), int(calls.end[near].max(initial=low)))
         low, high = max(low, window.low), min(high, window.high)
@@ -155,9 +155,8 @@ def _device_times(
     empty = np.empty(0, dtype=np.int64)
     columns = [np.concatenate(column) for column in zip(*gaps, strict=True)] or [empty] * 4
     del gaps
-    call = np.where(columns[3] >= 0, activity.launch[columns[3]], -1) if len(ops) else empty
     device_, start_, end_, next_op = columns
-    return devices, Gaps(device_, start_, end_, next_op, call, np.empty((0, len(CAUSES)), dtype=np.int64), empty)
+    return devices, Gaps(device_, start_, end_, next_op, np.empty((0, len(CAUSES)), dtype=np.int64), empty)
 
 
 def _lost_reason(launches: int) -> str | None:
@@ -171,8 +170,8 @@ def _lost_reason(launches: int) -> str | None:
 
 def _lost_graphs(activity: Activity) -> dict[int, int]:
     """By process the number of graph launches without any operation in the trace."""
-    lost = activity.is_api("graph_launch") & ~activity.launches
-    processes, counts = np.unique(activity.pid[lost], return_counts=True)
+    lost = np.flatnonzero(activity.is_api("graph_launch") & ~activity.launches)
+    processes, counts = np.unique(activity.process(lost), return_counts=True)
     return {int(p): int(n) for p, n in zip(processes, counts, strict=True)}
 
 
@@ -225,7 +224,8 @@ class _Demands:
         plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
         length = gaps.end - gaps.start
         plain[:, TAIL] = np.where(gaps.next_op < 0, length, 0)
-        plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & (gaps.call < 0), length, 0)
+        launched = (gaps.next_op >= 0) & (activity.launch[gaps.next_op] >= 0) if len(activity.ops) else length < 0
+        plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & ~launched, length, 0)
         event_of_call = np.full(len(activity.calls), -1, dtype=np.int64)
         event_of_call[blocking.row] = blocking.event
         by_copy = np.zeros(len(activity.calls), dtype=bool)
@@ -233,7 +233,7 @@ class _Demands:
         holding = activity.is_api("alloc")
         holding[blocking.row] = True
         reader = _Reader(activity, events, window, event_of_call, by_copy, np.flatnonzero(holding))
-        known = np.flatnonzero(gaps.call >= 0)
+        known = np.flatnonzero(launched)
         # In slices, so that what is computed on the way stays small beside the trace.
         claims = [reader.read(gaps, known[at : at + _SLICE], plain) for at in range(0, len(known), _SLICE)]
         columns = [np.concatenate(column) for column in zip(*claims, strict=True)]
@@ -328,7 +328,7 @@ class _Reader:
         when, late; in the order in which one device spends credit.
         """
         calls, events = self.activity.calls, self.events
-        launch = gaps.call[known]
+        launch = self.activity.launch[gaps.next_op[known]]
         g0, g1 = gaps.start[known], gaps.end[known]
         a, b = np.clip(calls.start[launch], g0, g1), np.clip(calls.end[launch], g0, g1)
         copying = self.by_copy[launch]
@@ -388,7 +388,7 @@ def _pieces(
     silence = _silence(activity, launch)
     found: list[tuple[Column, Column]] = []
     open_ = np.flatnonzero(high > low)
-    thread, process = calls.tid[launch[open_]], activity.pid[launch[open_]]
+    thread, process = calls.tid[launch[open_]], activity.process(launch[open_])
     for tid in distinct(calls.tid[held]):
         theirs = held[calls.tid[held] == tid]
         start, end = calls.start[theirs], calls.end[theirs]
@@ -396,7 +396,7 @@ def _pieces(
         first, stop = np.searchsorted(end, low[own], side="right"), np.searchsorted(start, high[own], side="left")
         row, at = expand(first, stop)
         found.append((own[row], theirs[at]))
-        other = open_[(thread != tid) & (process == activity.pid[theirs[0]])]
+        other = open_[(thread != tid) & (process == activity.process(theirs[0]))]
         first = np.maximum(
             np.searchsorted(start, silence[other], side="left"), np.searchsorted(end, low[other], side="right")
         )
@@ -430,7 +430,7 @@ def _free_start(row: Column, start: Column, end: Column) -> Column:
 def _silence(activity: Activity, launch: Column) -> Column:
     """End of the call before each launch on its thread; before everything where there is none."""
     before = activity.before[launch]
-    return np.where(before >= 0, activity.calls.end[before], np.iinfo(np.int64).min // 4) if len(before) else before
+    return np.where(before >= 0, activity.calls.end[before], NEVER) if len(before) else launch
 
 
 def _recent_event(activity: Activity, events: Events, launch: Column) -> tuple[Column, Mask]:
@@ -438,10 +438,10 @@ def _recent_event(activity: Activity, events: Events, launch: Column) -> tuple[C
     has no credit for this launch: its thread had begun another, or the event is only the last of the process.
     """
     calls = activity.calls
-    when, thread, process = calls.start[launch], calls.tid[launch], activity.pid[launch]
+    when, thread, process = calls.start[launch], calls.tid[launch], activity.process(launch)
     silence = _silence(activity, launch)
     recent = np.full(len(launch), -1, dtype=np.int64)
-    begun = np.full(len(launch), np.iinfo(np.int64).min // 4)
+    begun = np.full(len(launch), NEVER, dtype=np.int64)
     dropped = np.zeros(len(launch), dtype=bool)
     for tid in distinct(events.tid):
         theirs = np.flatnonzero(events.tid == tid)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nsys_sync.analysis.calls import NEVER, Mask
+from nsys_sync.analysis.calls import NEVER
 from nsys_sync.trace.tables import Column
 
 FAR = 1 << 60
@@ -74,18 +74,16 @@ class Chains:
     """Operations in the order of their streams, sorted by (stream, start); all ns.
 
     op: row in Activity.ops; stream, thread: numbers; launched: start of the launching call; slack: towards the launch;
-    spare: towards the predecessor; first: whether it is the first of its stream.
+    spare: towards the predecessor; heads: positions of the first of each stream.
     """
 
     op: npt.NDArray[np.int32]
     stream: npt.NDArray[np.int32]
     thread: npt.NDArray[np.int32]
     launched: Column
-    start: Column
-    end: Column
     slack: Column
     spare: Column
-    first: Mask
+    heads: Column
 
 
 @dataclass(frozen=True)
@@ -106,12 +104,13 @@ class Sync:
 @dataclass(frozen=True)
 class Grouping:
     """Which operations fold into which block. by: the chains' positions, block by block; heads: where each block begins
-    in ``by``; last: its last operation; interval, stream, thread, room, behind: of each block, as in Block.
+    in ``by``; last: its last operation; interval, end, stream, thread, room, behind: of each block, as in Block.
     """
 
     by: npt.NDArray[np.int32]
     heads: Column
     last: Column
+    end: list[int]
     interval: list[int]
     stream: list[int]
     thread: list[int]
@@ -120,9 +119,24 @@ class Grouping:
 
 
 @dataclass(frozen=True)
+class Collectives:
+    """Operations that end together with their like on the other ranks.
+
+    group, start (ns): by place; latest: by group, when the last rank's operation started (ns).
+    """
+
+    group: list[int]
+    start: list[int]
+    latest: list[int]
+
+
+@dataclass(frozen=True)
 class Model:
-    """Everything a replay needs. collectives: by place (number of the collective, its group); group_shortest: shortest
-    duration (ns) of a collective over its ranks; interval: of each operation in the chains, how many items precede it.
+    """Everything a replay needs.
+
+    interval: of each operation in the chains, how many items precede it; process_streams: the streams of the process
+    whose steps are timed; records, threads, steps: how many; begin: start of the trace (ns); waits_linked: whether
+    nearly every wait between streams is known.
     """
 
     chains: Chains
@@ -131,9 +145,7 @@ class Model:
     syncs: list[Sync]
     interval: npt.NDArray[np.int32]
     process_streams: list[int]
-    collectives: list[int]
-    group_shortest: list[int]
-    group_latest: list[int]
+    collectives: Collectives
     records: int
     threads: int
     steps: int
@@ -145,11 +157,9 @@ def reserves(chains: Chains, saved: Column | None) -> Column:
     """Slack towards the predecessors (and time saved by faster copies), summed up along each stream."""
     spare = chains.spare if saved is None else chains.spare + saved
     total = np.cumsum(spare)
-    heads = np.flatnonzero(chains.first)
-    offset = np.zeros(len(total), dtype=np.int64)
-    if len(heads):
-        offset[heads] = np.diff(np.concatenate(([0], (total - spare)[heads])))
-    return total - np.cumsum(offset)
+    before = total[chains.heads] - spare[chains.heads]
+    total -= np.repeat(before, np.diff(chains.heads, append=len(total)))
+    return total
 
 
 def blocks(model: Model, saved: Column | None = None, *, unlimited_host: bool = False) -> list[list[Block]]:
@@ -174,7 +184,7 @@ def blocks(model: Model, saved: Column | None = None, *, unlimited_host: bool = 
         grouping.thread,
         np.minimum.reduceat(least[grouping.by], grouping.heads).tolist(),
         reserve[grouping.last].tolist(),
-        chains.end[grouping.last].tolist(),
+        grouping.end,
         grouping.last.tolist(),
         grouping.room,
         grouping.behind,
@@ -213,18 +223,16 @@ class Outcome:
 
 def run(model: Model, prepared: list[list[Block]], scenario: Scenario, *, keep_log: bool = False) -> Outcome:
     """Replay a scenario; prepared: its ``blocks``. Collectives are repeated until they end together."""
-    limits = [FAR] * len(model.collectives)
+    limits = [FAR] * len(model.collectives.group)
     walk = _Walk(model, scenario, limits, keep_log=keep_log)
     for _ in range(_ROUNDS):
         walk = _Walk(model, scenario, limits, keep_log=keep_log)
         walk.go(prepared)
-        moved = [int(NEVER)] * len(model.group_latest)
+        latest, group = model.collectives.latest, model.collectives.group
+        moved = [NEVER] * len(latest)
         for place, start in enumerate(walk.starts):
-            moved[model.collectives[place]] = max(moved[model.collectives[place]], start)
-        again = [
-            min(limit, max(model.group_latest[group] - moved[group], 0))
-            for group, limit in zip(model.collectives, limits, strict=True)
-        ]
+            moved[group[place]] = max(moved[group[place]], start)
+        again = [min(limit, max(latest[g] - moved[g], 0)) for g, limit in zip(group, limits, strict=True)]
         if again == limits:
             return Outcome(walk.completions, True, walk.log, walk.bounds)
         limits = again
@@ -244,14 +252,14 @@ class _Walk:
         chains = model.chains
         streams = int(chains.stream[-1]) + 1 if len(chains.op) else 0
         self.model, self.scenario, self.limits, self.keep_log = model, scenario, limits, keep_log
-        self.reserve = reserves(chains, scenario.saved) if model.records or model.collectives else None
+        self.reserve = reserves(chains, scenario.saved) if model.records or model.collectives.group else None
         self.shift = [0] * model.threads
         self.lead = [FAR] * streams
         self.held = [0] * streams
-        self.end = [int(NEVER)] * streams
+        self.end = [NEVER] * streams
         self.history: list[tuple[list[int], list[int]]] = [([], []) for _ in range(streams)]
         self.record = [FAR] * model.records
-        self.starts = [int(NEVER)] * len(model.collectives)
+        self.starts = [NEVER] * len(model.collectives.group)
         self.completions = np.full(model.steps, NEVER, dtype=np.int64)
         self.log: list[list[int]] = []
         self.bounds: dict[int, int] = {}
@@ -318,7 +326,7 @@ class _Walk:
         if item.kind == WAIT:
             limit = self.record[item.number] + item.slack + extra
         else:
-            self.starts[item.number] = int(chains.start[item.at]) - (self.lead[stream] + kept - extra)
+            self.starts[item.number] = self.model.collectives.start[item.number] - (self.lead[stream] + kept - extra)
             limit = self.limits[item.number]
         self.lead[stream] = min(self.lead[stream], limit - kept)
         self.bounds[item.at] = min(self.bounds.get(item.at, FAR), limit)
@@ -353,6 +361,6 @@ def op_shifts(model: Model, scenario: Scenario) -> Column:
         limit[position] = min(limit[position], bound)
     lead = limit - reserve
     result = np.empty(len(lead), dtype=np.int64)
-    for low, high in pairwise([*np.flatnonzero(chains.first), len(lead)]):
+    for low, high in pairwise([*chains.heads, len(lead)]):
         result[low:high] = np.minimum.accumulate(lead[low:high]) + reserve[low:high]
     return result

@@ -20,6 +20,7 @@ from nsys_sync.analysis.replay import (
     SYNC,
     WAIT,
     Chains,
+    Collectives,
     Grouping,
     Item,
     Model,
@@ -44,10 +45,9 @@ _LINKED = 0.8
 def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSteps | None) -> Model:
     """The model of a trace; steps: the process whose step ends are reported (None: no steps)."""
     calls, ops = activity.calls, activity.ops
-    key, _ = pack((ops.pid, ops.pid), (ops.context, ops.context), (ops.stream, ops.stream))
-    by = np.argsort(key, kind="stable")
-    streams = distinct(key)
-    stream = np.searchsorted(streams, key[by])
+    number, streams = _number_streams(activity)
+    by = np.argsort(number, kind="stable")
+    stream = number[by]
     tids = distinct(np.sort(calls.tid)) if len(calls) else calls.tid
     launch = activity.launch[by]
     known = launch >= 0
@@ -55,21 +55,18 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
     launched = activity.launched[by]
     first = np.concatenate(([True], stream[1:] != stream[:-1])) if len(by) else np.empty(0, dtype=bool)
     start, end = ops.start[by], ops.end[by]
-    position = np.empty(len(by), dtype=np.int64)
-    position[by] = np.arange(len(by))
-
     before = np.where(first, NEVER, np.concatenate(([0], end[:-1])) if len(end) else end)
     ready_launch = np.where(
         known, launched + _latencies(ops.kind[by], start - launched, known & (before < launched)), NEVER
     )
     ready_before = np.where(first, NEVER, before + _spacing(activity, launch, start, before, first))
-    links = _links(trace, activity, streams, key, stream, launched, end)
+    links = _links(trace, activity, streams, stream, launched, end)
     tight = np.maximum(ready_launch, ready_before)
     np.maximum.at(tight, links.op, links.ready)
     tight = np.where(tight <= NEVER, start, tight)
     slack = np.where(known, tight - ready_launch, np.where(first, 0, FAR))
     spare = np.where(first, 0, tight - ready_before)
-    chains = Chains(_small(by), _small(stream), _small(thread), launched, start, end, slack, spare, first)
+    chains = Chains(_small(by), stream, _small(thread), launched, slack, spare, np.flatnonzero(first))
 
     items = [
         _item(RECORD, int(when), -1, number, int(stream_))
@@ -79,24 +76,22 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
         _item(WAIT, int(launched[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
         for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
     ]
-    collectives, shortest, latest = _collectives(trace, activity, chains, items)
-    syncs = _syncs(trace, activity, blocking, tids, streams, key, links, items)
+    collectives = _collectives(trace, activity, chains, items)
+    syncs = _syncs(trace, activity, blocking, tids, streams, number, links, items)
     _hand_offs(activity, blocking, tids, items)
     if steps is not None:
         items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
     items.sort()
     interval = _small(np.searchsorted([item.key for item in items], 4 * launched + LAUNCH_PHASE))
-    owned = distinct(key[ops.pid == steps.pid]) if steps is not None else streams
+    owned = [n for n, pid in enumerate(streams.pid) if steps is None or pid == steps.pid]
     return Model(
         chains=chains,
-        grouping=_group(chains, interval, len(tids) + 1),
+        grouping=_group(chains, interval, end, len(tids) + 1),
         items=items,
         syncs=syncs,
         interval=interval,
-        process_streams=np.searchsorted(streams, owned).tolist(),
+        process_streams=owned,
         collectives=collectives,
-        group_shortest=shortest,
-        group_latest=latest,
         records=len(links.record),
         threads=len(tids) + 1,
         steps=len(steps.end) if steps is not None else 0,
@@ -152,9 +147,8 @@ class _Links:
 def _links(
     trace: Trace,
     activity: Activity,
-    streams: Column,
-    key: Column,
-    stream: Column,
+    streams: _Streams,
+    stream: npt.NDArray[np.int32],
     launched: Column,
     end: Column,
 ) -> _Links:
@@ -163,20 +157,19 @@ def _links(
     waiting = int(activity.waits_on_device.sum())
     if not len(ops) or not len(events.pid):
         return _Links(empty, empty, empty, empty, empty, not waiting)
-    stream_of = _stream_numbers(activity, streams, key)
-    record_stream = stream_of(events.pid, events.context, events.stream)
-    call = lookup(*pack((activity.pid, events.pid), (calls.correlation, events.correlation)))
+    record_stream = streams.number(events.pid, events.context, events.stream)
+    call = lookup(*pack((process_of(calls.tid), events.pid), (calls.correlation, events.correlation)))
     recorded = np.where(call >= 0, calls.start[call], NEVER)
     record_stream = np.where(call >= 0, record_stream, -1)
 
-    row = lookup(*pack((activity.pid, syncs.pid), (calls.correlation, syncs.correlation)))
+    row = lookup(*pack((process_of(calls.tid), syncs.pid), (calls.correlation, syncs.correlation)))
     wait = np.flatnonzero((row >= 0) & activity.waits_on_device[row] & (syncs.event >= 0))
     number = lookup(*pack((events.pid, syncs.pid[wait]), (events.event, syncs.event[wait])))
-    waiter = stream_of(syncs.pid[wait], syncs.context[wait], syncs.stream[wait])
+    waiter = streams.number(syncs.pid[wait], syncs.context[wait], syncs.stream[wait])
     complete = int((number >= 0).sum()) >= _LINKED * waiting
     found = np.flatnonzero((number >= 0) & (waiter >= 0))
     found = found[record_stream[number[found]] >= 0]
-    bounds = np.searchsorted(stream, np.arange(len(streams) + 1))
+    bounds = np.searchsorted(stream, np.arange(len(streams.pid) + 1))
     position, ready, kept = [], [], []
     for i in found:
         low, high = bounds[waiter[i]], bounds[waiter[i] + 1]
@@ -197,55 +190,57 @@ def _links(
     )
 
 
-class _StreamNumbers:
-    """Numbers of streams by (process, context, stream), -1 where nothing ran on them."""
+@dataclass(frozen=True)
+class _Streams:
+    """The streams that anything ran on: process, context, stream and device of each, by number."""
 
-    def __init__(self, activity: Activity, streams: Column, key: Column) -> None:
-        ops = activity.ops
-        first = lookup(key, streams)
-        self._pid, self._context, self._stream = ops.pid[first], ops.context[first], ops.stream[first]
+    pid: Column
+    context: Column
+    stream: Column
+    device: Column
 
-    def __call__(self, pid: Column, context: Column, stream: Column) -> Column:
-        return lookup(*pack((self._pid, pid), (self._context, context), (self._stream, stream)))
-
-
-def _stream_numbers(activity: Activity, streams: Column, key: Column) -> _StreamNumbers:
-    return _StreamNumbers(activity, streams, key)
+    def number(self, pid: Column, context: Column, stream: Column) -> Column:
+        """Numbers of streams by (process, context, stream), -1 where nothing ran on them."""
+        return lookup(*pack((self.pid, pid), (self.context, context), (self.stream, stream)))
 
 
-def _collectives(
-    trace: Trace, activity: Activity, chains: Chains, items: list[Item]
-) -> tuple[list[int], list[int], list[int]]:
-    """The k-th NCCL kernels of all processes end together. Adds their items; returns the group of each place, and of
-    each group the shortest duration and the latest start (ns).
-    """
+def _number_streams(activity: Activity) -> tuple[npt.NDArray[np.int32], _Streams]:
+    """The number of each operation's stream, and the streams."""
     ops = activity.ops
+    key, _ = pack((ops.pid, ops.pid), (ops.context, ops.context), (ops.stream, ops.stream))
+    codes = distinct(key) if len(key) and (np.diff(key) >= 0).all() else distinct(np.sort(key))
+    first = lookup(key, codes)
+    streams = _Streams(ops.pid[first], ops.context[first], ops.stream[first], ops.device[first])
+    return _small(np.searchsorted(codes, key)), streams
+
+
+def _collectives(trace: Trace, activity: Activity, chains: Chains, items: list[Item]) -> Collectives:
+    """The k-th NCCL kernels of all processes, and their items."""
+    ops = activity.ops
+    none = Collectives([], [], [])
+    if len(distinct(np.sort(ops.pid))) < 2:
+        return none
     names = trace.strings(distinct(np.sort(ops.name[ops.kind == KERNEL])))
     nccl = [key for key, text in names.items() if text.lower().startswith("nccl")]
     at = np.flatnonzero(np.isin(ops.name[chains.op], nccl) & (ops.kind[chains.op] == KERNEL))
-    pids = distinct(np.sort(ops.pid[chains.op[at]]))
+    pid, start = ops.pid[chains.op[at]], ops.start[chains.op[at]]
+    pids = distinct(np.sort(pid))
     if len(pids) < 2:
-        return [], [], []
-    number = np.empty(len(at), dtype=np.int64)
-    counts = []
-    for pid in pids:
-        mine = np.flatnonzero(ops.pid[chains.op[at]] == pid)
-        number[mine[np.argsort(chains.start[at[mine]], kind="stable")]] = np.arange(len(mine))
-        counts.append(len(mine))
-    groups = min(counts)
-    duration = chains.end[at] - chains.start[at]
-    shortest = np.full(groups, FAR, dtype=np.int64)
+        return none
+    group = np.empty(len(at), dtype=np.int64)
+    for process in pids:
+        mine = np.flatnonzero(pid == process)
+        group[mine[np.argsort(start[mine], kind="stable")]] = np.arange(len(mine))
+    groups = min(int((pid == process).sum()) for process in pids)
+    inside = group < groups
+    at, group, start = at[inside], group[inside], start[inside]
     latest = np.full(groups, NEVER, dtype=np.int64)
-    inside = number < groups
-    np.minimum.at(shortest, number[inside], duration[inside])
-    np.maximum.at(latest, number[inside], chains.start[at[inside]])
-    places: list[int] = []
-    for position, group in zip(at[inside], number[inside], strict=True):
-        items.append(
-            _item(COLLECTIVE, int(chains.launched[position]), int(chains.thread[position]), len(places), int(position))
-        )
-        places.append(int(group))
-    return places, shortest.tolist(), latest.tolist()
+    np.maximum.at(latest, group, start)
+    items += [
+        _item(COLLECTIVE, int(when), int(thread), place, int(position))
+        for place, (when, thread, position) in enumerate(zip(chains.launched[at], chains.thread[at], at, strict=True))
+    ]
+    return Collectives(group.tolist(), start.tolist(), latest.tolist())
 
 
 def _syncs(
@@ -253,12 +248,12 @@ def _syncs(
     activity: Activity,
     blocking: Blocking,
     tids: Column,
-    streams: Column,
-    key: Column,
+    streams: _Streams,
+    number: npt.NDArray[np.int32],
     links: _Links,
     items: list[Item],
 ) -> list[Sync]:
-    calls, ops, syncs = activity.calls, activity.ops, trace.syncs
+    calls, syncs = activity.calls, trace.syncs
     row = blocking.row
     start, end = calls.start[row], calls.end[row]
     names = [calls.names[code] for code in calls.name[row]]
@@ -268,13 +263,12 @@ def _syncs(
             tails.setdefault(name, []).append(int(end[i] - blocking.awaited[i]))
     usual = {name: low_median(np.array(sample)) if len(sample) >= _ENOUGH else _TAIL for name, sample in tails.items()}
 
-    stream_of = _stream_numbers(activity, streams, key) if len(ops) else None
-    record = lookup(*pack((syncs.pid, activity.pid[row]), (syncs.correlation, calls.correlation[row])))
+    record = lookup(*pack((syncs.pid, activity.process(row)), (syncs.correlation, calls.correlation[row])))
     waited = np.full(len(row), -1, dtype=np.int64)
-    if stream_of is not None and len(row):
+    if len(row):
         found = np.flatnonzero((blocking.kind == STREAM_SYNC) & (record >= 0))
         at = record[found]
-        waited[found] = stream_of(syncs.pid[at], syncs.context[at], syncs.stream[at])
+        waited[found] = streams.number(syncs.pid[at], syncs.context[at], syncs.stream[at])
     event = np.full(len(row), -1, dtype=np.int64)
     found = np.flatnonzero((blocking.kind == EVENT_SYNC) & (record >= 0))
     if len(found) and len(links.record):
@@ -282,11 +276,9 @@ def _syncs(
         event[found] = lookup(*pack((trace.events.pid, syncs.pid[at]), (trace.events.event, syncs.event[at])))
         event[(event >= 0) & (links.record[event] < 0)] = -1
     of_device: dict[tuple[int, int], tuple[int, ...]] = {}
-    first = lookup(key, streams)
-    for number, op in enumerate(first):
-        place = (int(ops.pid[op]), int(ops.device[op]))
-        of_device[place] = (*of_device.get(place, ()), number)
-    own = _own_streams(activity, blocking, streams, key)
+    for at_, place in enumerate(zip(streams.pid.tolist(), streams.device.tolist(), strict=True)):
+        of_device[place] = (*of_device.get(place, ()), at_)
+    own = _own_streams(activity, blocking, number)
 
     result = []
     for i, name in enumerate(names):
@@ -302,7 +294,7 @@ def _syncs(
             ready_device = awaited + usual.get(name, _TAIL) if awaited > NEVER else int(NEVER)
             tight = max(ready_host, int(ready_device))
             slack_host, slack_device = tight - ready_host, min(tight - ready_device, FAR)
-            device = of_device.get((int(activity.pid[row[i]]), int(blocking.device[i])), ())
+            device = of_device.get((int(activity.process(row[i])), int(blocking.device[i])), ())
             waits_for = (int(waited[i]),) if waited[i] >= 0 else () if event[i] >= 0 else device
             if blocking.kind[i] == STREAM_SYNC and record[i] >= 0 and waited[i] < 0:
                 waits_for = ()
@@ -311,12 +303,12 @@ def _syncs(
     return result
 
 
-def _own_streams(activity: Activity, blocking: Blocking, streams: Column, key: Column) -> list[tuple[int, ...]]:
+def _own_streams(activity: Activity, blocking: Blocking, number: npt.NDArray[np.int32]) -> list[tuple[int, ...]]:
     """By blocking call the streams that its own operations ran on."""
-    number = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
+    of_call = np.full(len(activity.calls), -1, dtype=np.int32)
     launched = np.flatnonzero(activity.launch >= 0)
-    number[activity.launch[launched]] = np.searchsorted(streams, key[launched])
-    return [(int(number[r]),) if number[r] >= 0 else () for r in blocking.row]
+    of_call[activity.launch[launched]] = number[launched]
+    return [(stream,) if stream >= 0 else () for stream in of_call[blocking.row].tolist()]
 
 
 def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list[Item]) -> None:
@@ -326,32 +318,35 @@ def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list
     active[blocking.row] = True
     busy = distinct(np.sort(calls.tid[active]))
     pids = process_of(busy)
+    silent_since = np.where(activity.before >= 0, calls.end[activity.before], NEVER)
+    after_silence = np.flatnonzero(calls.start - silent_since > HAND_OFF_SILENCE)
     for pid in distinct(pids):
         # Threads that only poll (watchdogs) neither hand over nor are handed to.
         threads = busy[pids == pid]
         if len(threads) < 2:
             continue
-        mine = np.flatnonzero(np.isin(calls.tid, threads))
-        mine = mine[np.argsort(calls.end[mine], kind="stable")]
-        for tid in threads:
-            others = mine[calls.tid[mine] != tid]
-            own = mine[calls.tid[mine] == tid]
-            before = activity.before[own]
-            silent_since = np.where(before >= 0, calls.end[before], NEVER)
-            own = own[calls.start[own] - silent_since > HAND_OFF_SILENCE]
-            silent_since = np.where(activity.before[own] >= 0, calls.end[activity.before[own]], NEVER)
-            last = np.searchsorted(calls.end[others], calls.start[own], side="right") - 1
-            handed = (last >= 0) & (calls.end[others[np.maximum(last, 0)]] >= silent_since)
+        ends = {int(tid): calls.end[calls.tid == tid] for tid in threads}
+        for tid in ends:
+            own = after_silence[calls.tid[after_silence] == tid]
+            latest = np.full(len(own), NEVER, dtype=np.int64)
+            source = np.full(len(own), -1, dtype=np.int64)
+            for other, end in ends.items():
+                last = np.searchsorted(end, calls.start[own], side="right") - 1
+                ended = np.where(last >= 0, end[np.maximum(last, 0)], NEVER)
+                later = (other != tid) & (ended > latest)
+                latest[later], source[later] = ended[later], other
+            handed = (source >= 0) & (latest >= silent_since[own])
             number = int(np.searchsorted(tids, tid))
-            for call, other in zip(own[handed], others[last[handed]], strict=True):
-                source = int(np.searchsorted(tids, calls.tid[other]))
-                items.append(_item(HAND_OFF, int(calls.start[call]), number, source))
+            items += [
+                _item(HAND_OFF, int(when), number, int(from_))
+                for when, from_ in zip(calls.start[own[handed]], np.searchsorted(tids, source[handed]), strict=True)
+            ]
 
 
-def _group(chains: Chains, interval: npt.NDArray[np.int32], threads: int) -> Grouping:
+def _group(chains: Chains, interval: npt.NDArray[np.int32], end: Column, threads: int) -> Grouping:
     empty = np.empty(0, dtype=np.int64)
     if not len(chains.op):
-        return Grouping(_small(empty), empty, empty, [], [], [], [], [])
+        return Grouping(_small(empty), empty, empty, [], [], [], [], [], [])
     streams = int(chains.stream[-1]) + 1
     code = (interval.astype(np.int64) * threads + chains.thread) * streams + chains.stream
     by = np.argsort(code, kind="stable")
@@ -360,11 +355,12 @@ def _group(chains: Chains, interval: npt.NDArray[np.int32], threads: int) -> Gro
     last: Column = by[np.concatenate((heads[1:], [len(by)])) - 1]
     room = np.full(len(by), FAR, dtype=np.int64)
     queued = np.flatnonzero(chains.stream[QUEUE_DEPTH:] == chains.stream[:-QUEUE_DEPTH]) + QUEUE_DEPTH
-    room[queued] = np.maximum(chains.launched[queued] - chains.end[queued - QUEUE_DEPTH], 0)
+    room[queued] = np.maximum(chains.launched[queued] - end[queued - QUEUE_DEPTH], 0)
     return Grouping(
         _small(by),
         heads,
         last,
+        end[last].tolist(),
         interval[last].tolist(),
         chains.stream[last].tolist(),
         chains.thread[last].tolist(),

@@ -24,6 +24,8 @@ RECOVERY = 1_000_000
 PINNED_GBPS = 50.0
 _LARGE_COPY = 1 << 20
 _ENOUGH = 8
+#: Share of the step time below which faster copies are not worth a replay of their own.
+_NOTICEABLE = 0.001
 _SMALLEST_SPREAD = 0.03
 _ACTIVE = 0.85
 _SLOWED = 1.10
@@ -32,12 +34,54 @@ _ALTERNATION = 0.05
 _BUDGET = 6_000_000
 
 
+@dataclass(frozen=True)
+class _Savings:
+    """What blocking copies would save from pinned memory. at: position in the chains; event; time: ns; assumed: whether
+    the speed of pinned copies is assumed.
+    """
+
+    at: Column
+    event: Column
+    time: Column
+    assumed: bool
+
+    @classmethod
+    def of(cls, activity: Activity, blocking: Blocking, model: replay.Model | None, gbps: float | None) -> _Savings:
+        """Savings of all blocking copies; gbps: the speed of pinned copies, None for the trace's own."""
+        ops, copies = activity.ops, activity.ops.copies
+        empty = np.empty(0, dtype=np.int64)
+        if model is None:
+            return cls(empty, empty, empty, assumed=False)
+        duration = np.maximum(ops.end[copies.op] - ops.start[copies.op], 1)
+        large = (copies.bytes >= _LARGE_COPY) & ((copies.src == PINNED) | (copies.dst == PINNED))
+        speed = gbps or (float(np.median(copies.bytes[large] / duration[large])) if large.any() else PINNED_GBPS)
+        event_of_call = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
+        is_copy = blocking.kind == COPY
+        event_of_call[blocking.row[is_copy]] = blocking.event[is_copy]
+        event = event_of_call[activity.launch[copies.op]]
+        own = event >= 0
+        position = np.empty(len(ops), dtype=np.int32)
+        position[model.chains.op] = np.arange(len(ops), dtype=np.int32)
+        saved = np.maximum(duration - np.ceil(copies.bytes / speed).astype(np.int64), 0)
+        assumed = gbps is None and not large.any() and bool(own.any())
+        return cls(position[copies.op[own]].astype(np.int64), event[own], saved[own], assumed)
+
+    def without(self, gone: Mask, operations: int) -> Column | None:
+        """By position in the chains the time (ns) saved when these events are gone; None where nothing is."""
+        chosen = gone[self.event]
+        if not self.time[chosen].any():
+            return None
+        saved = np.zeros(operations, dtype=np.int64)
+        saved[self.at[chosen]] = self.time[chosen]
+        return saved
+
+
 @dataclass
 class Predictor:
     """Predicts the median step time without some of the sync events.
 
     host_speed: host time away from waits over host time right after one (1: no difference, 0: unknown, everything
-    was near a wait). saved: by position in the chains the time (ns) a copy of each call would save if it was pinned.
+    was near a wait).
     """
 
     model: replay.Model | None
@@ -46,8 +90,7 @@ class Predictor:
     steps: ProcessSteps | None
     now: int
     spread: float
-    saved: Column
-    copy_event: Column
+    savings: _Savings
     host_speed: float
     near: Column
     busy_per_step: int
@@ -74,11 +117,8 @@ class Predictor:
         if not options.predict or not len(events) or any(d.withheld for d in charged.devices):
             chosen = None
         model = None if chosen is None else replay_model.build(trace, activity, blocking, chosen)
-        empty = np.empty(0, dtype=np.int64)
-        saved, copy_event, assumed = (
-            (empty, empty, False) if model is None else _savings(activity, blocking, model, options.copy_gbps)
-        )
-        speed, near = (1.0, empty) if model is None else _host_speed(activity, events)
+        savings = _Savings.of(activity, blocking, model, options.copy_gbps)
+        speed, near = (1.0, events.wait) if model is None else _host_speed(activity, events)
         return cls(
             model=model,
             blocking=blocking,
@@ -86,12 +126,11 @@ class Predictor:
             steps=chosen,
             now=(chosen.median or 0) if chosen else 0,
             spread=_spread(chosen.durations) if chosen else 0.0,
-            saved=saved,
-            copy_event=copy_event,
+            savings=savings,
             host_speed=speed,
             near=near,
             busy_per_step=_busy_per_step(activity, chosen) if chosen else 0,
-            reasons=_reasons(trace, activity, model, assumed=assumed) if model else [],
+            reasons=_reasons(trace, activity, model, assumed=savings.assumed) if model else [],
             keep=_last_of_process(events),
         )
 
@@ -106,8 +145,9 @@ class Predictor:
         self._spent += 3 * len(model.items)
         gone = wanted & ~self.keep
         removed: list[bool] = gone[self.blocking.event].tolist()
-        faster = np.where((self.copy_event >= 0) & gone[self.copy_event], self.saved, 0)
-        saved = faster if faster.any() else None
+        saved = self.savings.without(gone, len(model.chains.op))
+        if saved is not None and int(saved.sum()) <= _NOTICEABLE * self.now * len(self.steps.row):
+            saved = None
         gain = np.round(self.near * (1 - self.host_speed)).astype(np.int64)
         prepared = self._blocks(saved)
         settled = []
@@ -189,28 +229,6 @@ def _last_of_process(events: Events) -> Mask:
     return last
 
 
-def _savings(
-    activity: Activity, blocking: Blocking, model: replay.Model, gbps: float | None
-) -> tuple[Column, Column, bool]:
-    """By position in the chains: time (ns) that a blocking copy would save from pinned memory, and its event (-1 =
-    none); and whether the speed of pinned copies is assumed.
-    """
-    ops, copies = activity.ops, activity.ops.copies
-    duration = np.maximum(ops.end[copies.op] - ops.start[copies.op], 1)
-    large = (copies.bytes >= _LARGE_COPY) & ((copies.src == PINNED) | (copies.dst == PINNED))
-    speed = gbps or (float(np.median(copies.bytes[large] / duration[large])) if large.any() else PINNED_GBPS)
-    event_of_call = np.full(len(activity.calls) + 1, -1, dtype=np.int64)
-    is_copy = blocking.kind == COPY
-    event_of_call[blocking.row[is_copy]] = blocking.event[is_copy]
-    event = np.full(len(ops), -1, dtype=np.int64)
-    saved = np.zeros(len(ops), dtype=np.int64)
-    event[copies.op] = event_of_call[activity.launch[copies.op]]
-    saved[copies.op] = np.maximum(duration - np.ceil(copies.bytes / speed).astype(np.int64), 0)
-    chained = model.chains.op
-    assumed = gbps is None and not large.any() and bool((event >= 0).any())
-    return saved[chained], event[chained], assumed
-
-
 def _host_speed(activity: Activity, events: Events) -> tuple[float, Column]:
     """Host time of a launch away from waits over host time right after a wait (0: all were near a wait, 1: none was);
     and by event the host time (ns) right after its wait and before the next event of its thread.
@@ -278,8 +296,8 @@ def _concurrent(activity: Activity) -> bool:
     one before. A hand-over to autograd's thread and back is two in a step.
     """
     calls, rows = activity.calls, np.flatnonzero(activity.launches)
-    for pid in distinct(np.sort(activity.pid[rows])):
-        tid = calls.tid[rows[activity.pid[rows] == pid]]
+    for pid in distinct(np.sort(activity.process(rows))):
+        tid = calls.tid[rows[activity.process(rows) == pid]]
         if len(tid) > 1 and float((tid[1:] != tid[:-1]).mean()) > _ALTERNATION:
             return True
     return False

@@ -27,8 +27,8 @@ def order(*keys: Column) -> Column:
 
 def distinct(values: Column) -> Column:
     """The different values in ascending order (by sorting: columns come nearly sorted, hashing them is slower)."""
-    if not len(values):
-        return values
+    if not len(values) or values.min() == values.max():
+        return values[:1]
     ordered = np.sort(values, kind="stable")
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
@@ -53,6 +53,8 @@ def pack(*parts: tuple[Column, Column]) -> tuple[Column, Column]:
         if not filled:
             continue
         low, high = min(int(c.min()) for c in filled), max(int(c.max()) for c in filled)
+        if low == high:
+            continue
         if high - low < 1 << 32:
             a_code, b_code, size = a - low, b - low, high - low + 1
         else:

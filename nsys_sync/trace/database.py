@@ -15,7 +15,7 @@ from nsys_sync.errors import InputError
 from nsys_sync.trace.tables import Column
 
 _VERSIONED = re.compile(r"^(?P<base>.+)_V\d+$")
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS = 1 << 18
 
 
 class Database:
