@@ -15,6 +15,7 @@ from nsys_sync.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 FORMAT = 1
 
@@ -409,6 +410,19 @@ class Report(Plain, frozen=True, kw_only=True):
             if self.sites
             else pd.DataFrame()
         )
+
+    def gaps_frame(self) -> pd.DataFrame:
+        """One row a listed gap (the longest ones, ``gaps.shown`` of ``gaps.total``), times in ns."""
+        import pandas as pd
+
+        columns = list(Gap.__struct_fields__)
+        return pd.DataFrame([[getattr(gap, name) for name in columns] for gap in self.gaps.items], columns=columns)
+
+    def figure(self) -> go.Figure:
+        """The sites by what each could give back, as a plotly figure. plotly is imported here."""
+        from nsys_sync.report.figure import figure
+
+        return figure(self, None)
 
     def _repr_html_(self) -> str:
         """The table of sites, for notebooks."""
