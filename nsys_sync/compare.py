@@ -52,11 +52,12 @@ UNKNOWN_NOISE_COUNT = 0.10
 
 
 class CaptureSummary(Plain, frozen=True, kw_only=True):
-    """One capture of a side. window_ns: the longest of its devices' windows; steps: over all its processes."""
+    """One capture of a side. window_ns: the longest of its devices' windows; steps: over all processes that have any."""
 
     file: str
     sha256: str
     steps: int
+    stepping_processes: int
     window_ns: int
     sync_events: int
 
@@ -247,8 +248,9 @@ class _Sides:
         self.after = _once(after)
         self.both = [*self.before, *self.after]
         self.basis: Basis = "step" if all(step_count(r) for r in self.both) else "capture"
-        units = [step_time(r) if self.basis == "step" else _window(r) for r in self.both]
-        self._unit_ns = statistics.median([u for u in units if u is not None] or [0])
+        self._unit_ns = statistics.median(
+            (step_time(r) if self.basis == "step" else None) or _window(r) / self.divisor(r) for r in self.both
+        )
 
     def divisor(self, report: Report) -> int:
         return step_count(report) if self.basis == "step" else 1
@@ -289,6 +291,7 @@ def _side(name: SideName, reports: Sequence[Report]) -> Side:
                 file=r.trace.file,
                 sha256=r.trace.sha256,
                 steps=step_count(r),
+                stepping_processes=sum(s.count > 0 for s in r.steps),
                 window_ns=_window(r),
                 sync_events=r.totals.sync_events,
             )

@@ -88,11 +88,20 @@ def side(found: Side) -> str:
     """The captures of a side and how they were made, on one line."""
     files = [c.file for c in found.captures]
     names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    steps = sorted({c.steps for c in found.captures})
-    facts = [names, "no steps" if steps == [0] else f"{' / '.join(str(s) for s in steps)} steps"]
+    facts = [names, _steps(found)]
     facts += [", ".join(found.gpus)] if found.gpus else []
     facts += [f"nsys {', '.join(found.nsys_versions)}"] if found.nsys_versions else []
     return " · ".join(facts)
+
+
+def _steps(found: Side) -> str:
+    """``10 steps``, of several captures ``10 / 20 steps``, of several processes ``20 steps in 2 processes``."""
+    steps = sorted({c.steps for c in found.captures})
+    if steps == [0]:
+        return "no steps"
+    text = f"{' / '.join(str(s) for s in steps)} steps"
+    processes = max(c.stepping_processes for c in found.captures)
+    return f"{text} in {processes} processes" if processes > 1 else text
 
 
 def verdict(change: Change) -> str:

@@ -137,3 +137,10 @@ def test_any_comparison_fits_its_width(before: f.Report, after: f.Report, width:
     text = shown(compare([before], [after]), width)
     assert text.endswith("\n")
     assert harmless(text)
+
+
+def test_steps_of_several_processes_are_called_that() -> None:
+    both = steps(20 * MS) + steps(20 * MS, pid=42)
+    text = shown(compare([capture(1, steps=both)], [capture(2, steps=steps(20 * MS, 12))]))
+    assert "before  run1.sqlite · 20 steps in 2 processes ·" in text
+    assert "after   run2.sqlite · 12 steps ·" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from nsys_sync.analysis.findings import Report
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.run import analyze
+from nsys_sync.gate import check, parse_limit
 from tests.builder import Process, Thread, TraceBuilder
 
 STEP = 1_000_000
@@ -65,7 +67,8 @@ def test_only_what_begins_in_a_region_of_its_process_counts(trace: Path) -> None
     assert per_step(report) == {"forward": 2}
     assert report.totals.sync_events == 16
     assert report.totals.wait_ns == report.sites[0].wait_ns.total
-    assert report.totals.recoverable_all_ns is None
+    assert report.totals.recoverable_all_ns == report.totals.recoverable_ns
+    assert report.headline.slug != "withheld"
 
 
 def test_a_region_of_one_step_is_one_step(trace: Path) -> None:
@@ -95,3 +98,19 @@ def test_a_nested_region_is_not_left_at_its_inner_end(tmp_path: Path) -> None:
     built.write(path)
     report, _ = analyze(path, Options(within="r"))
     assert events(report) == {"forward": 1}
+
+
+def test_a_region_in_which_nothing_happened_is_not_measured(tmp_path: Path) -> None:
+    built = TraceBuilder()
+    process = built.process()
+    thread = process.thread()
+    thread.range("nsys-sync:region pause", 700_000, 900_000)
+    thread.range("nsys-sync:region after", 5_000_000, 6_000_000)
+    for start in (100_000, 1_100_000):
+        sync(built, process, thread, start, "forward")
+    path = tmp_path / "pause.sqlite"
+    built.write(path)
+    for region in ("pause", "after"):
+        report, _ = analyze(path, Options(within=region))
+        limits = [parse_limit("wait", "1s/capture"), parse_limit("idle_from_syncs", "99%")]
+        assert check([report], limits, today=dt.date(2025, 6, 1)).status == "not_measured"
