@@ -52,7 +52,7 @@ UNKNOWN_NOISE_COUNT = 0.10
 
 
 class CaptureSummary(Plain, frozen=True, kw_only=True):
-    """One capture of a side. window_ns: the longest of its devices' windows; steps: over all processes that have any."""
+    """One capture of a side. window_ns: its devices' longest window; steps: over all processes that have any."""
 
     file: str
     sha256: str
