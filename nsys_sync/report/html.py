@@ -311,11 +311,13 @@ class _Page:
 
     def _facts(self) -> list[tuple[str, str]]:
         trace = self.report.trace
-        devices = [f"{d.id}: {harmless(d.name, 60)}" for d in trace.devices]
         facts = [
             ("Trace", harmless(trace.file, NAME)),
-            ("GPU", ", ".join(devices)),
-            ("Captured", trace.captured_utc),
+            ("GPU", ", ".join(words.gpus(self.report))),
+            (
+                "Captured",
+                f"{trace.captured_utc.replace('T', ' ').removesuffix('Z')} UTC" if trace.captured_utc else None,
+            ),
             ("nsys", trace.nsys_version),
             ("Schema", trace.schema_version),
             ("Driver", trace.driver),

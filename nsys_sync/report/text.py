@@ -129,10 +129,7 @@ class _Screen:
 
     def _title(self) -> RenderableType:
         trace = self.report.trace
-        names: dict[str, int] = {}
-        for device in trace.devices:
-            names[harmless(device.name, 40)] = names.get(harmless(device.name, 40), 0) + 1
-        facts = [name if n == 1 else f"{n} × {name}" for name, n in names.items()]
+        facts = words.gpus(self.report)
         if trace.nsys_version:
             facts.append(f"nsys {harmless(trace.nsys_version, 40)}")
         if len(trace.processes) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -226,11 +227,10 @@ def by_wait(sites: Sequence[Site]) -> list[Site]:
 
 
 def source_line(site: Site) -> str | None:
-    """The site's own line of source, without indentation, if the report holds it."""
+    """The site's own line of source, blanks as single spaces, if the report holds it."""
     if site.source is None or site.line is None:
         return None
-    text = site.source.lines.get(site.line)
-    return text.strip() if text and text.strip() else None
+    return " ".join(site.source.lines.get(site.line, "").split()) or None
 
 
 def prediction(what_if: WhatIf) -> str:
@@ -240,6 +240,12 @@ def prediction(what_if: WhatIf) -> str:
         f"instead of {duration(what_if.step_ns_now)} (GPU work alone: {duration(what_if.gpu_bound_ns)}); "
         f"confidence {what_if.confidence}."
     )
+
+
+def gpus(report: Report) -> list[str]:
+    """The models of the GPUs, ``2 × NVIDIA H200``."""
+    names = Counter(harmless(device.name, 60) for device in report.trace.devices)
+    return [name if number == 1 else f"{number} × {name}" for name, number in names.items()]
 
 
 def process_label(process: ProcessName) -> str:

@@ -163,7 +163,8 @@ function stackOf(site) {
   return part("Stack, innermost first",
     element("p.quiet", null, `${data.origins[site.origin]}${origin ? ` (${origin})` : ""}.`),
     frames.length ? element("ol.frames", null, frames) : null,
-    native.length ? [element("p.quiet", null, "Native:"), element("ol.frames", null, native)] : null);
+    native.length ? element("details", frames.length ? null : {open: true},
+      element("summary", null, `Native stack, ${plural(native.length, "symbol")}`), element("ol.frames", null, native)) : null);
 }
 
 function fixOf(site) {

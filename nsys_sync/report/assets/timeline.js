@@ -207,12 +207,15 @@ function timelineFigure(openSite) {
     if (labels.text.length > 300 || lane.kind === "gaps") return;
     const start = Math.max(bar.start, from), end = Math.min(bar.end, to);
     const room = Math.floor(((end - start) / length * plotWidth() - 8) / 6.4);
-    if (room < 4) return;
-    const text = nameOf(lane, bar.longest);
+    if (room < 3) return;
+    const full = nameOf(lane, bar.longest);
+    const line = lane.kind === "syncs" && full.length > room && /:\d+$/.exec(full);
+    const text = line ? line[0] : full;
+    if (text.length > room && room < 5) return;
     labels.x.push(start + 4 * length / plotWidth());
     labels.y.push((lane.top + lane.bottom) / 2);
     labels.text.push(plain(text.length > room ? `${text.slice(0, room - 1)}…` : text));
-    labels.colour.push(lane.kind === "ranges" ? "text" : "ground");
+    labels.colour.push(["ranges", "calls"].includes(lane.kind) ? "strong" : "ground");
   }
 
   function nameOf(lane, i) {

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from nsys_sync.analysis import findings as f
+from nsys_sync.analysis.run import analyze
+from nsys_sync.analysis.timeline import Timeline
+from tests.browser import chromium
+from tests.browser.conftest import Page
+from tests.report.factory import HOSTILE, MS, make_report, make_site, make_timeline
+
+Show = Callable[..., Page]
+Made = tuple[f.Report, Timeline | None]
+
+
+def classes(number: int) -> list[f.Site]:
+    """Sites of every class in several files."""
+    kinds = ("avoidable", "deferrable", "needed", "intentional", "unknown")
+    return [make_site(n, class_=kinds[n % 5], file=f"/home/me/project/part{n % 3}.py") for n in range(number)]
+
+
+def thousand_sites() -> Made:
+    return make_report(classes(1000)), make_timeline(steps=3000, sites=1000)
+
+
+def million_kernels() -> Made:
+    return make_report(classes(1000)), make_timeline(steps=200_000, kernels=5, sites=1000)
+
+
+@pytest.mark.parametrize("name", ["probe-sync", "ddp-fix0", "graph-fix0", "probe-2023.4"])
+def test_a_recorded_trace_opens_offline_without_a_complaint(
+    show: Show, sample: Callable[[str], Path], name: str
+) -> None:
+    report, timeline = analyze(sample(name))
+    page = show(report, timeline).drawn()
+    assert page.console() == []
+    assert page.requests() == []
+    assert len(page.all("#table tbody tr[data-index]")) == len(report.sites)
+    assert page.texts("h1") == [report.headline.text]
+
+
+@pytest.mark.parametrize("make", [thousand_sites, million_kernels])
+def test_a_large_report_opens_offline_without_a_complaint(show: Show, make: Callable[[], Made]) -> None:
+    report, timeline = make()
+    page = show(report, timeline).drawn()
+    assert page.path.stat().st_size < 10_000_000
+    painted = page.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < 2000
+    assert page.console() == []
+    assert page.requests() == []
+    assert len(page.all("#table tbody tr[data-index]")) == len(report.sites)
+    assert "bars stand for" in page.texts("#thinned")[0]
+
+
+def test_a_saved_report_says_that_it_has_no_timeline(show: Show) -> None:
+    page = show(make_report(), None)
+    assert "made from a saved report" in page.texts("#timeline-section .note")[0]
+    assert page.path.stat().st_size < 200_000
+    page.one("#site-0 button").click()
+    assert "Stack, innermost first" in page.texts("tr.detail h3")
+    assert page.console() == []
+
+
+def test_sorting(show: Show) -> None:
+    page = show(make_report([make_site(n, calls=c) for n, c in enumerate((5, 30, 20))]), None)
+    heading = page.one("th[data-sort=calls]")
+    button = page.one("th[data-sort=calls] button")
+
+    def order() -> list[str]:
+        return [row.get_attribute("data-index") for row in page.all("#table tbody tr[data-index]")]
+
+    assert order() == ["0", "1", "2"]
+    button.click()
+    assert (order(), heading.get_attribute("aria-sort")) == (["1", "2", "0"], "descending")
+    page.one("#site-2 button").click()
+    button.click()
+    assert (order(), heading.get_attribute("aria-sort")) == (["0", "2", "1"], "ascending")
+    assert page.run("return document.getElementById('site-2').nextElementSibling.className") == "detail"
+    page.one("th[data-sort=place] button").click()
+    assert order() == ["0", "1", "2"]
+    assert page.all("[aria-sort]") == [page.one("th[data-sort=place]")]
+
+
+def test_filters_and_search(show: Show) -> None:
+    page = show(make_report(classes(30)), None)
+
+    def shown() -> int:
+        rows = [row for row in page.all("#table tbody tr[data-index]") if row.is_displayed()]
+        assert page.texts("#shown") == [f"{len(rows)} of 30 sites"]
+        return len(rows)
+
+    assert shown() == 30
+    next(b for b in page.all("#classes button") if b.text == "deferrable").click()
+    assert shown() == 6
+    page.run("const s = document.getElementById('file'); s.value = 'part1.py'; s.dispatchEvent(new Event('input'))")
+    assert shown() == 2
+    page.one("#search").send_keys("SITE-PACKAGES out.cpu")
+    assert shown() == 2
+    page.one("#search").send_keys(" no-such-word")
+    assert shown() == 0
+    assert page.texts("#none") == ["No site matches."]
+    page.one("#clear").click()
+    assert shown() == 30
+    page.one("#search").send_keys(":17")
+    assert shown() == 1
+
+
+def test_a_row_opens_stack_source_fix_and_figures(show: Show) -> None:
+    guess = f.WhatIf(
+        step_ns_now=20 * MS,
+        step_ns_low=15 * MS,
+        step_ns_high=17 * MS,
+        gpu_bound_ns=MS,
+        confidence="low",
+        reasons=["why"],
+    )
+    page = show(make_report([make_site(what_if=guess)]), make_timeline(sites=1)).drawn()
+    page.one("#site-0 button").click()
+    detail = page.one("tr.detail").text
+    for part in (
+        "_tensor.py:7 cpu",
+        "/home/me/project/train.py:14 step",
+        "h = out.cpu()",
+        "Copy into pinned memory.",
+        "x.cpu()",
+        "y.copy_(x)",
+        "15.0 ms to 17.0 ms instead of 20.0 ms",
+        "why",
+        "cudaMemcpyAsync × 10",
+        "10 syncs",
+    ):
+        assert part in detail, part
+    assert "h = out.cpu()" in page.texts(".listing .here")[0]
+    assert page.one("#site-0 button").get_attribute("aria-expanded") == "true"
+    page.one("#site-0 button").click()
+    assert page.all("tr.detail") == []
+
+
+def test_source_can_be_left_out(show: Show) -> None:
+    page = show(make_report(), make_timeline(), source=False)
+    assert "out.cpu()" not in page.path.read_text()
+
+
+def test_zooming_to_gaps_syncs_and_steps(show: Show) -> None:
+    timeline = make_timeline(steps=10, kernels=20)
+    page = show(make_report(), timeline).drawn()
+    whole = page.view()
+    assert list(whole) == [0, timeline.end_ns]
+    page.one("[data-do=next-gap]").click()
+    start, end = page.view()
+    gap = timeline.gaps
+    assert start <= gap.start[0] < gap.end[0] <= end
+    assert end - start < (whole[1] - whole[0]) / 3
+    assert page.texts("#selected")[0].startswith("Gap 1 of 9: GPU 0 idle for")
+    assert "caused by train.py:14" in page.texts("#selected")[0]
+    assert len(page.run("return document.getElementById('timeline').layout.shapes")) >= 5
+    page.run("const s = document.getElementById('step'); s.value = 4; s.dispatchEvent(new Event('input'))")
+    start, end = page.view()
+    assert start < timeline.ranges.start[4] < timeline.ranges.end[4] < end
+    page.one("#selected button").click()
+    assert page.one("#site-0 button") == page.driver.switch_to.active_element
+    next(b for b in page.all("tr.detail button") if b.text == "Next ›").click()
+    start, end = page.view()
+    sync = timeline.calls.start[timeline.calls.site == 0][0]
+    assert start < sync < end
+    page.one("[data-do=reset]").click()
+    assert page.view() == whole
+
+
+def test_everything_by_keyboard(show: Show) -> None:
+    page = show(make_report(), make_timeline()).drawn()
+    frame = page.one("#timeline")
+    page.run("arguments[0].focus()", frame)
+
+    def press(*keys: str) -> tuple[float, float]:
+        page.driver.switch_to.active_element.send_keys(*keys)
+        return page.view()
+
+    whole = page.view()
+    start, end = press("+")
+    assert end - start == pytest.approx((whole[1] - whole[0]) / 2)
+    assert press(Keys.ARROW_LEFT)[0] < start
+    assert press("0") == whole
+    assert press("n") != whole
+    assert page.texts("#selected")[0].startswith("Gap 1 of 9")
+    press("n")
+    assert page.texts("#selected")[0].startswith("Gap 2 of 9")
+    press("p")
+    assert page.texts("#selected")[0].startswith("Gap 1 of 9")
+    press("]")
+    assert page.texts("#selected")[0].startswith("Sync at train.py:")
+    press(Keys.ENTER)
+    assert page.driver.switch_to.active_element.get_attribute("aria-expanded") == "true"
+    press(Keys.ENTER)
+    assert page.all("tr.detail") == []
+    page.run("arguments[0].focus()", frame)
+    press(Keys.ESCAPE)
+    assert page.one("#selected").text == ""
+
+
+def test_every_control_is_reached_with_tab(show: Show) -> None:
+    page = show(make_report(), make_timeline()).drawn()
+    page.one("body").send_keys(Keys.TAB)
+    reached: list[str] = []
+    for _ in range(60):
+        active = page.driver.switch_to.active_element
+        reached.append(active.get_attribute("data-do") or active.get_attribute("id") or active.text)
+        active.send_keys(Keys.TAB)
+    for wanted in ("theme", "next-gap", "timeline", "step", "search", "avoidable", "Class"):
+        assert wanted in reached
+
+
+def test_hover_says_what_is_under_the_pointer(show: Show) -> None:
+    page = show(make_report(), make_timeline(steps=3)).drawn()
+    seen = set()
+    box = page.run(
+        "const box = document.getElementById('timeline').getBoundingClientRect();"
+        "return [box.left, box.top, box.width, box.height]"
+    )
+    for y in range(6, int(box[3]), 6):
+        for x in range(200, int(box[2]), 40):
+            page.run(
+                "document.getElementById('timeline').dispatchEvent(new PointerEvent('pointermove',"
+                " {clientX: arguments[0], clientY: arguments[1]}))",
+                box[0] + x,
+                box[1] + y,
+            )
+            seen |= {line for text in page.texts("#tip") for line in text.split("\n")}
+    said = "\n".join(seen)
+    for part in (
+        "cudaStreamSynchronize blocking call",
+        "train.py:14 step",
+        "h = out.cpu()",
+        "GPU 0 idle",
+        "vectorized",
+        "step step",
+    ):
+        assert part in said, part
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessible_in_both_colour_schemes(show: Show, chrome: Any, dark: bool) -> None:
+    page = show(make_report(classes(6)), make_timeline()).drawn()
+    chromium.dark(chrome, on=dark)
+    ground = page.run("return getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(19, 22, 27)" if dark else "rgb(255, 255, 255)")
+    page.one("#site-0 button").click()
+    page.one("[data-do=next-gap]").click()
+    page.view()
+    page.run(resources.files("axe_core_python").joinpath("axe.min.js").read_text())
+    found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert {rule["id"] for rule in found["passes"]} >= {"color-contrast", "button-name", "label"}
+    assert [(rule["id"], [node["target"] for node in rule["nodes"]]) for rule in found["violations"]] == []
+
+
+def test_the_colour_button_turns_the_scheme_round(show: Show) -> None:
+    page = show(make_report(), None)
+    page.one("#theme").click()
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(19, 22, 27)"
+    page.one("#theme").click()
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_names_are_text(show: Show, hostile: str) -> None:
+    site = make_site(
+        file=f"/x/{hostile}",
+        function=hostile,
+        title=hostile,
+        rule=hostile,
+        class_basis=hostile,
+        source=f.SourceLine(lines={14: hostile}, sha256=""),
+        stack=[f.Frame(function=hostile, file=hostile, line=1)],
+        apis={hostile: 3},
+        native=[hostile],
+        fix=f.Fix(text=hostile, before=hostile, after=hostile, effort=1, docs=f"javascript:alert('{hostile}')"),
+    )
+    report = make_report([site], headline=f.Headline(slug="mixed", text=hostile))
+    page = show(report, make_timeline(sites=1, hostile=hostile)).drawn()
+    page.one("#site-0 button").click()
+    page.one("[data-do=next-gap]").click()
+    page.view()
+    assert page.console() == []
+    assert page.requests() == []
+    assert len(page.all("script")) == 4
+    assert page.all("tr.detail a") == []
+    shown = page.run("return document.body.innerText")
+    assert not any(mark in shown for mark in ("\u202e", "\u2066", "\u2028", "\x1b"))
+    assert page.run("return document.body.scrollWidth <= window.innerWidth + 1")
+
+
+def test_the_policy_lets_nothing_in_or_out(show: Show) -> None:
+    page = show(make_report(), None)
+    page.driver.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        const script = document.createElement("script");
+        script.textContent = "window.injected = true";
+        document.body.append(script);
+        const image = new Image();
+        image.src = "http://127.0.0.1:9/picture.png";
+        fetch("http://127.0.0.1:9/").catch(() => {}).finally(() => setTimeout(done, 200));"""
+    )
+    assert page.run("return window.injected") is None
+    blocked = "\n".join(page.console())
+    for kind in ("script-src", "img-src", "connect-src"):
+        assert kind in blocked
+
+
+def test_closer_than_the_file_holds_says_so(show: Show) -> None:
+    page = show(*million_kernels()).drawn()
+    assert page.run("return document.getElementById('beyond').hidden")
+    page.run("document.getElementById('timeline').focus()")
+    for _ in range(12):
+        page.one("#timeline").send_keys("+")
+    page.view()
+    assert "closer than what this file holds" in page.texts("#beyond")[0]
