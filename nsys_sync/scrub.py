@@ -28,7 +28,8 @@ from nsys_sync.errors import InputError, OutputError, UsageError
 from nsys_sync.trace import capture_info, stacks
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.files import sqlite_file
-from nsys_sync.trace.reader import check_export, payload_layouts
+from nsys_sync.trace.nvtx import payload_layouts
+from nsys_sync.trace.reader import check_export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -70,6 +70,7 @@ class Findings:
     places: list[Place]
     site: Column
     charged: Blame
+    gil_held: Column | None
     predictor: Predictor
 
     @property
@@ -297,6 +298,7 @@ def _sites(found: Findings, sources: Sources, catalogue: Catalogue, *, measured:
                 native=list(place.native[:_NATIVE_FRAMES]),
                 origins=_origins(found, calls),
                 blocks_graph_capture=verdict.blocks_graph_capture,
+                gil_held_ns=None if found.gil_held is None else int(found.gil_held[event].sum()),
             )
         )
     return sorted(result, key=lambda s: (-s.wait_ns.total, s.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_sync.trace.columns import expand
 from nsys_sync.trace.tables import Column
 
 
@@ -23,6 +24,14 @@ def clip(start: Column, end: Column, low: int, high: int) -> tuple[Column, Colum
     start, end = np.maximum(start, low), np.minimum(end, high)
     real = end > start
     return start[real], end[real]
+
+
+def common(first: tuple[Column, Column], second: tuple[Column, Column]) -> tuple[Column, Column]:
+    """The disjoint ascending cover of the instants that lie in both of two such covers."""
+    low = np.searchsorted(second[1], first[0], side="right")
+    high = np.searchsorted(second[0], first[1], side="left")
+    row, at = expand(low, high)
+    return np.maximum(first[0][row], second[0][at]), np.minimum(first[1][row], second[1][at])
 
 
 def gaps(start: Column, end: Column, low: int, high: int) -> tuple[Column, Column]:

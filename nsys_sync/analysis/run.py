@@ -7,6 +7,7 @@ from pathlib import Path
 from nsys_sync.analysis import assemble
 from nsys_sync.analysis.calls import connect, find_blocking
 from nsys_sync.analysis.findings import Report
+from nsys_sync.analysis.gil import held_while_others_waited
 from nsys_sync.analysis.idle import blame
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.rules import Catalogue
@@ -53,6 +54,7 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
         users = Users(options.project, options.library)
         places, site = find_sites(stacks, blocking, events, assemble.api_names(activity, blocking), users)
         charged = blame(activity, blocking, events, window)
+        gil_held = None if trace.gil is None else held_while_others_waited(trace.gil, activity, blocking, events)
         predictor = Predictor.build(trace, activity, blocking, events, steps, charged, options)
         findings = assemble.Findings(
             trace=trace,
@@ -66,6 +68,7 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
             places=places,
             site=site,
             charged=charged,
+            gil_held=gil_held,
             predictor=predictor,
         )
         sources = Sources(trace.capture, options.maps)

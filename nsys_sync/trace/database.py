@@ -17,6 +17,9 @@ from nsys_sync.trace.tables import Column
 _VERSIONED = re.compile(r"^(?P<base>.+)_V\d+$")
 _BATCH_ROWS = 1 << 18
 
+#: Rows that can be: in order, written at all, and at times whose differences fit into 64 bits.
+SANE = f'"end" >= start AND NOT (start = 0 AND "end" = 0) AND start > -{1 << 61} AND "end" < {1 << 61}'
+
 
 class Database:
     """An export, opened so that nothing beside or in it can change (``immutable``).
@@ -56,6 +59,14 @@ class Database:
         """All rows of a small result."""
         with self.reading():
             return self._rows.execute(sql, parameters).fetchall()
+
+    def listed(self, table: str, *columns: str) -> list[tuple[object, ...]]:
+        """Rows of a small table in which all these columns are filled; none if the export lacks one of them."""
+        if not self.has(table, *columns):
+            return []
+        names = ", ".join(f'"{column}"' for column in columns)
+        filled = " AND ".join(f'"{column}" IS NOT NULL' for column in columns)
+        return self.rows(f"SELECT {names} FROM {self.table(table)} WHERE {filled}")
 
     def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
         """Values of StringIds by id; ids that are not there are left out."""

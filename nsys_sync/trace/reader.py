@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ import msgspec
 import numpy as np
 
 from nsys_sync.errors import InputError
-from nsys_sync.trace import capture_info, files, stacks
+from nsys_sync.trace import capture_info, files, nvtx
 from nsys_sync.trace.columns import distinct, order
-from nsys_sync.trace.database import Database
+from nsys_sync.trace.database import SANE, Database
 from nsys_sync.trace.names import api_kind, bare_name
 from nsys_sync.trace.tables import (
     GRAPH,
@@ -30,6 +29,7 @@ from nsys_sync.trace.tables import (
     Column,
     Copies,
     EventRecords,
+    GilSpans,
     Marks,
     NativeFrame,
     Ops,
@@ -37,7 +37,6 @@ from nsys_sync.trace.tables import (
     StackFrame,
     SyncRecords,
     os_pid,
-    process_of,
 )
 
 #: The newest export schema that was read from real nsys exports.
@@ -53,10 +52,7 @@ _OP_TABLES = {
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _OPTIONAL = (*_OP_TABLES, _SYNC, "CUDA_CALLCHAINS", "NVTX_EVENTS")
-_SANE = '"end" >= start AND NOT (start = 0 AND "end" = 0)'
 _NO_EVENT = (-1, 0, 0xFFFFFFFF)
-
-PythonFrames = Literal["recorded", "not_exported", "not_recorded"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ class Trace:
 
     devices: GPU names by device id. processes: names by global process id. threads: names by global thread id.
     python_frames: whether Python stacks are in the file. missing: optional tables that the export lacks.
-    warnings: (slug, sentence). at_call, samples: marks with a Python stack.
+    warnings: (slug, sentence). at_call, samples: marks with a Python stack. gil: None where it was not traced.
     """
 
     path: Path
@@ -93,11 +89,12 @@ class Trace:
     at_call: Marks
     samples: Marks
     ranges: Ranges
+    gil: GilSpans | None
     devices: dict[int, str]
     processes: dict[int, str]
     threads: dict[int, str]
     capture: capture_info.CaptureInfo | None
-    python_frames: PythonFrames
+    python_frames: nvtx.PythonFrames
     missing: frozenset[str]
     warnings: list[tuple[str, str]]
     _db: Database
@@ -115,7 +112,7 @@ class Trace:
     def python_stacks(self, rows: Column) -> list[tuple[StackFrame, ...]]:
         """The Python stack of each mark (by ``Marks.row``), innermost first; empty where it has no payload."""
         with self._db.reading():
-            return _python_stacks(self._db, rows, self._stacks)
+            return nvtx.read_stacks(self._db, rows, self._stacks)
 
     def native_chains(self, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
         """Native call chains by id, innermost first."""
@@ -155,8 +152,8 @@ def _read(db: Database, path: Path) -> Trace:
     warnings: list[tuple[str, str]] = []
     meta = _meta(db, warnings)
     names = _api_names(db)
-    marks, python_frames = _marks(db)
-    processes = {int(str(k)): str(v) for k, v in _optional(db, "PROCESSES", "globalPid", "name")}
+    marks, python_frames = nvtx.read_marks(db)
+    processes = {int(str(k)): str(v) for k, v in db.listed("PROCESSES", "globalPid", "name")}
     return Trace(
         path=path,
         meta=meta,
@@ -167,8 +164,9 @@ def _read(db: Database, path: Path) -> Trace:
         brackets=_brackets(db, names),
         at_call=marks[True],
         samples=marks[False],
-        ranges=_ranges(db),
-        devices={int(str(k)): str(v) for k, v in _optional(db, "TARGET_INFO_GPU", "id", "name")},
+        ranges=nvtx.read_ranges(db),
+        gil=nvtx.read_gil(db),
+        devices={int(str(k)): str(v) for k, v in db.listed("TARGET_INFO_GPU", "id", "name")},
         processes=processes,
         threads=_threads(db),
         capture=_capture(db, warnings),
@@ -177,14 +175,6 @@ def _read(db: Database, path: Path) -> Trace:
         warnings=warnings,
         _db=db,
     )
-
-
-def _optional(db: Database, table: str, *columns: str) -> list[tuple[object, ...]]:
-    if not db.has(table, *columns):
-        return []
-    listed = ", ".join(f'"{column}"' for column in columns)
-    filled = " AND ".join(f'"{column}" IS NOT NULL' for column in columns)
-    return db.rows(f"SELECT {listed} FROM {db.table(table)} WHERE {filled}")
 
 
 # --- calls ---------------------------------------------------------------------------------------------------------
@@ -208,7 +198,7 @@ def _coded(ids: Column, values: dict[int, str]) -> tuple[Column, tuple[str, ...]
 
 
 def _calls(db: Database, names: dict[int, str]) -> Calls:
-    where = _SANE
+    where = SANE
     if db.has(RUNTIME, "eventClass"):
         where += " AND eventClass IN (0, 1)"
     start, end, tid, correlation, name_id = db.columns(
@@ -245,10 +235,10 @@ def _ops(db: Database) -> Ops:
         columns = db.columns(
             table,
             ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId", "shortName"),
-            _SANE,
+            SANE,
         )
         parts.append([*columns, np.full(len(columns[0]), kind, dtype=np.int64)])
-    bytes_, src, dst = db.columns("CUPTI_ACTIVITY_KIND_MEMCPY", ("bytes", "srcKind", "dstKind"), _SANE)
+    bytes_, src, dst = db.columns("CUPTI_ACTIVITY_KIND_MEMCPY", ("bytes", "srcKind", "dstKind"), SANE)
     copies_before = len(parts[0][0])
     start, end, pid, device, context, stream, correlation, name, kind_ = (
         np.concatenate(columns) for columns in zip(*parts, strict=True)
@@ -270,7 +260,7 @@ def _physical(db: Database, pid: Column, device: Column) -> Column:
     """Device ids that mean the same GPU in every process: CUDA ordinals depend on CUDA_VISIBLE_DEVICES."""
     mapping = {
         (int(str(p)), int(str(c))): int(str(g))
-        for g, c, p in _optional(db, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+        for g, c, p in db.listed("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
     }
     if not mapping or all(cuda == gpu for (_, cuda), gpu in mapping.items()):
         return device
@@ -309,136 +299,7 @@ def _events(db: Database) -> EventRecords:
     return EventRecords(pid[by], correlation[by], device[by], context[by], stream[by], event[by])
 
 
-# --- NVTX: Python stacks, steps, marks -------------------------------------------------------------------------------
-
-_MARK, _PUSH_POP, _START_END, _DOMAIN = 34, 59, 60, 75
-
-
-def _text(db: Database) -> str:
-    """SQL for the text of an NVTX row: explicit, or registered in StringIds."""
-    strings = db.table("StringIds")
-    by_id = f"(SELECT value FROM {strings} s WHERE s.id = textId)" if db.has("NVTX_EVENTS", "textId") else "NULL"
-    return f"coalesce(text, {by_id})" if db.has("NVTX_EVENTS", "text") else by_id
-
-
-def _marks(db: Database) -> tuple[dict[bool, Marks], PythonFrames]:
-    empty = np.empty(0, dtype=np.int64)
-    marks = {True: Marks(empty, empty, empty), False: Marks(empty, empty, empty)}
-    if not db.has("NVTX_EVENTS", "eventType", "domainId", "globalTid"):
-        return marks, "not_recorded"
-    table = db.table("NVTX_EVENTS")
-    domains: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for tid, domain, text in db.rows(
-        f"SELECT globalTid, domainId, {_text(db)} FROM {table} WHERE eventType = {_DOMAIN}"
-    ):
-        if text in stacks.PYTHON_DOMAINS and tid is not None and domain is not None:
-            owner = int(process_of(np.array([tid], dtype=np.int64))[0])
-            domains[stacks.PYTHON_DOMAINS[str(text)]].append((owner, int(str(domain))))
-    payloads = [c for c in ("jsonText", "jsonTextId", "binaryData") if db.has("NVTX_EVENTS", c)]
-    has_payload = " + ".join(f'("{c}" IS NOT NULL)' for c in payloads) or "0"
-    found = filled = 0
-    for at_call, pairs in domains.items():
-        if not pairs:
-            continue
-        listed = ",".join(str(domain) for domain in sorted({domain for _, domain in pairs}))
-        start, tid, domain, row, payload = db.columns(
-            "NVTX_EVENTS",
-            ("start", "globalTid", "domainId", "rowid + 0", f"{has_payload} + 0"),
-            f"eventType = {_MARK} AND domainId IN ({listed}) AND globalTid IS NOT NULL",
-        )
-        process = process_of(tid)
-        keep = np.zeros(len(start), dtype=bool)
-        for owner, number in pairs:
-            keep |= (process == owner) & (domain == number)
-        found += int(keep.sum())
-        filled += int((payload[keep] > 0).sum())
-        start, tid, row = start[keep], tid[keep], row[keep]
-        by = order(tid, start)
-        marks[at_call] = Marks(start[by], tid[by], row[by])
-    return marks, "recorded" if filled else "not_exported" if found else "not_recorded"
-
-
-def payload_layouts(db: Database) -> dict[int, stacks.Layout]:
-    """Where the fields of a Python stack lie in binary payloads, by schema id. Raises InputError."""
-    with db.reading():
-        return _layouts(db)
-
-
-def _layouts(db: Database) -> dict[int, stacks.Layout]:
-    entries: dict[int, dict[str, tuple[int, int]]] = {}
-    offsets = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type", "offset")
-    first = _optional(db, "NVTX_PAYLOAD_SCHEMA_ENTRIES", "schemaId", "name", "type")
-    for schema, name, kind, offset in [*((*row, 0) for row in first), *offsets]:
-        entries.setdefault(int(str(schema)), {})[str(name)] = (int(str(offset)), int(str(kind)))
-    sizes = {
-        int(str(i)): int(str(size)) for i, size in _optional(db, "NVTX_PAYLOAD_SCHEMAS", "schemaId", "payloadSize")
-    }
-    layouts: dict[int, stacks.Layout] = {}
-    for schema, fields in entries.items():
-        frame = entries.get(fields["Frames"][1]) if "Frames" in fields else None
-        if frame is None or not {"Function", "File", "Line"} <= frame.keys() or "Frames count" not in fields:
-            continue
-        layouts[schema] = stacks.Layout(
-            frame_count=fields["Frames count"][0],
-            frames=fields["Frames"][0],
-            size=sizes.get(fields["Frames"][1], stacks.Layout().size),
-            function=frame["Function"][0],
-            file=frame["File"][0],
-            line=frame["Line"][0],
-        )
-    return layouts
-
-
-def _python_stacks(
-    db: Database, rows: Column, cache: dict[object, tuple[StackFrame, ...]]
-) -> list[tuple[StackFrame, ...]]:
-    layouts = payload_layouts(db)
-    table = db.table("NVTX_EVENTS")
-    terms = ["jsonText" if db.has("NVTX_EVENTS", "jsonText") else "NULL"]
-    if db.has("NVTX_EVENTS", "jsonTextId"):
-        terms[0] = f"coalesce({terms[0]}, (SELECT value FROM {db.table('StringIds')} s WHERE s.id = jsonTextId))"
-    terms.append("binaryData" if db.has("NVTX_EVENTS", "binaryData") else "NULL")
-    raw: dict[int, object] = {}
-    decoded: dict[object, list[stacks.RawFrame]] = {}
-    for at in range(0, len(rows), 900):
-        part = [int(row) for row in rows[at : at + 900]]
-        marks = ",".join("?" * len(part))
-        for row, text, data in db.rows(f"SELECT rowid, {', '.join(terms)} FROM {table} WHERE rowid IN ({marks})", part):
-            key = text if text is not None else data
-            raw[int(str(row))] = key
-            if key is None or key in cache or key in decoded:
-                continue
-            frames = stacks.from_json(text) if isinstance(text, str) else None
-            if frames is None and isinstance(data, bytes):
-                frames = stacks.from_binary(data, layouts)
-            decoded[key] = frames or []
-    ids = sorted({i for frames in decoded.values() for function, file, _ in frames for i in (function, file)})
-    texts = {key: html.unescape(value) for key, value in db.strings([i for i in ids if i < 1 << 63]).items()}
-    for key, frames in decoded.items():
-        cache[key] = tuple(StackFrame(texts.get(fn, "?"), texts.get(file, "?"), line) for fn, file, line in frames)
-    return [cache.get(raw.get(int(row)), ()) for row in rows]
-
-
-def _ranges(db: Database) -> Ranges:
-    empty = np.empty(0, dtype=np.int64)
-    if not db.has("NVTX_EVENTS", "eventType", "globalTid", "domainId"):
-        return Ranges(empty, empty, empty, empty, empty, ())
-    own = f"{_text(db)} GLOB '{capture_info.MARK_PREFIX}*'"
-    rows = db.rows(
-        f'SELECT start, coalesce("end", start), globalTid, eventType, {_text(db)} FROM {db.table("NVTX_EVENTS")} '
-        f'WHERE globalTid IS NOT NULL AND ((eventType IN ({_PUSH_POP}, {_START_END}) AND "end" >= start '
-        f"AND (domainId = 0 OR domainId IS NULL OR {own})) OR (eventType = {_MARK} AND {own}))"
-    )
-    if not rows:
-        return Ranges(empty, empty, empty, empty, empty, ())
-    texts = [str(row[4]) if row[4] is not None else "" for row in rows]
-    names = tuple(sorted(set(texts)))
-    index = {name: code for code, name in enumerate(names)}
-    start, end, tid, kind = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(4))
-    name = np.array([index[text] for text in texts], dtype=np.int64)
-    pushed = np.select([kind == _PUSH_POP, kind == _START_END], [1, 0], -1)
-    by = order(start, -end, tid, name, pushed)
-    return Ranges(start[by], end[by], tid[by], name[by], pushed[by], names)
+# --- native call chains -------------------------------------------------------------------------------
 
 
 def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame, ...]]:
@@ -545,13 +406,13 @@ def _cuda_version(number: str | None) -> str | None:
 
 
 def _captured(db: Database) -> str | None:
-    for (text,) in _optional(db, "TARGET_INFO_SESSION_START_TIME", "utcTime"):
+    for (text,) in db.listed("TARGET_INFO_SESSION_START_TIME", "utcTime"):
         return str(text)
     return None
 
 
 def _threads(db: Database) -> dict[int, str]:
-    pairs = sorted((int(str(t)), int(str(n))) for t, n in _optional(db, "ThreadNames", "globalTid", "nameId"))
+    pairs = sorted((int(str(t)), int(str(n))) for t, n in db.listed("ThreadNames", "globalTid", "nameId"))
     texts = db.strings(sorted({name for _, name in pairs}))
     return {tid: texts[name] for tid, name in pairs if name in texts}
 

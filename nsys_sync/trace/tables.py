@@ -148,6 +148,16 @@ class Ranges:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class GilSpans:
+    """When threads held Python's global lock or waited for it, sorted by (tid, start). holding: 1 held, 0 waited."""
+
+    start: Column
+    end: Column
+    tid: Column
+    holding: Column
+
+
 class StackFrame(NamedTuple):
     """One Python frame; line 0 where none is known."""
 
