@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     """What to capture. Seconds where the name says so.
 
     mode: ``auto`` (the script's own range, else steps, else time), ``steps``, ``time``, or ``marks`` (the range is
-    opened by someone else; only mark).
+    opened by someone else; only mark). delay_s counts from the program's first use of CUDA.
     """
 
     mode: str = "marks"
@@ -89,7 +89,6 @@ class Capture:
         self.nvtx = Nvtx() if nvtx is None else nvtx
         self._find_driver = find_driver
         self._now = now
-        self._started = now()
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -102,7 +101,7 @@ class Capture:
         self._before: deque[int] = deque(maxlen=64)
         self._inside: list[int] = []
         self._last: int | None = None
-        self._range = 0
+        self._range: int | None = None
         self._watching = False
         self._first_cuda: int | None = None
         self._expects_steps: bool | None = None
@@ -144,7 +143,7 @@ class Capture:
         return True
 
     def _record(self, duration: int) -> None:
-        if self._range:
+        if self._range is not None:
             self._captured += 1
             self._inside.append(duration)
         elif self.state == WAITING:
@@ -169,8 +168,9 @@ class Capture:
         self._range = self.nvtx.start(f"nsys-sync:step {self._steps}")
 
     def _end_range(self) -> None:
-        self.nvtx.end(self._range)
-        self._range = 0
+        if self._range is not None:
+            self.nvtx.end(self._range)
+        self._range = None
 
     # The range
 
@@ -297,11 +297,11 @@ class Capture:
             self._first_cuda = now
         if self._first_cuda is None:
             return False
+        waited = now - self._first_cuda
         if self.plan.mode == "time":
-            return now - self._started >= self.plan.delay_s * SECOND
+            return waited >= self.plan.delay_s * SECOND
         if self.plan.mode != "auto" or self._steps > 0:
             return False
-        waited = now - self._first_cuda
         if waited < self._patience() * SECOND:
             return False
         if self._expects_steps is None:

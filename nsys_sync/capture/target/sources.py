@@ -43,7 +43,7 @@ def profiler_calls() -> tuple[str | None, str | None]:
     """
     opening = other = None
     for path in own_files():
-        found = _in_file(path)
+        found = in_file(path)
         opening = opening or found[0]
         other = other or found[1]
         if opening and other:
@@ -71,7 +71,8 @@ def own_files() -> Iterator[str]:
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
-def _in_file(path: str) -> tuple[str | None, str | None]:
+def in_file(path: str) -> tuple[str | None, str | None]:
+    """The same of one file; a file that cannot be read or parsed has none."""
     try:
         with open(path, "rb") as file:
             text = file.read(_LARGEST)
