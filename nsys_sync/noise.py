@@ -18,8 +18,8 @@ from nsys_sync.analysis.findings import Plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Spreads that the medians must lie apart, by captures of the smaller side; the last holds for more captures too.
-FACTORS = {2: 6.5, 3: 1.4, 4: 0.75, 5: 0.6, 6: 0.5}
+#: Spreads that the medians must lie apart, from so many captures of the smaller side on.
+FACTORS = {2: 6.5, 3: 1.4, 4: 0.75, 5: 0.6, 6: 0.5, 8: 0.4, 12: 0.3}
 
 Verdict = Literal["lower", "higher", "equal", "within_noise", "noise_unknown", "unmeasured"]
 Unit = Literal["ns", "count"]
@@ -71,7 +71,7 @@ class Margin:
 
 def factor(captures: int) -> float:
     """Spreads that the medians must lie apart, with ``captures`` (two or more) on the smaller side."""
-    return FACTORS[min(captures, max(FACTORS))]
+    return FACTORS[max(number for number in FACTORS if number <= captures)]
 
 
 def sample(values: Sequence[float | None]) -> Sample | None:

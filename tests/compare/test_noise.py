@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nsys_sync.noise import Change, Margin, change
+from nsys_sync.noise import FACTORS, Change, Margin, change
 
 Floats = npt.NDArray[np.float64]
 #: How often two sets of captures of the same program may be called different, for one quantity.
@@ -39,14 +39,14 @@ def false_alarms(captures: int, shape: str, noise_after: float, trials: int = 20
     return found / trials
 
 
-@pytest.mark.parametrize("captures", [2, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("captures", [*FACTORS, 20])
 def test_captures_of_one_program_are_rarely_called_different(captures: int) -> None:
-    rates = [false_alarms(captures, shape, ratio) for shape in SHAPES for ratio in (1.0, 0.0)]
+    rates = [false_alarms(captures, shape, ratio) for shape in SHAPES for ratio in (1.0, 0.3, 0.0)]
     three_sigma = 3 * (FALSE_ALARM * (1 - FALSE_ALARM) / 2000) ** 0.5
     assert max(rates) <= FALSE_ALARM + three_sigma
 
 
-@pytest.mark.parametrize("captures", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("captures", [2, 3, 4, 5])
 def test_the_rule_is_no_stricter_than_it_must_be(captures: int) -> None:
     """In the case that fixes the factor, false alarms are close to the rate that is allowed."""
     assert max(false_alarms(captures, shape, 0.0) for shape in SHAPES) > FALSE_ALARM / 2
