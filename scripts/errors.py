@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/errors.md"
 ADVICE = "**What to do.**"
 SLUG = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_]+)*")
+PAIR = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 
 
 @dataclass(frozen=True)
@@ -56,21 +57,23 @@ def words_of(node: ast.expr) -> str:
             return "…"
 
 
-def given_slug(call: ast.Call, family: set[str]) -> tuple[str, ast.expr | None, list[ast.expr]] | None:
-    """(giver, slug, words) of ``SomeError("slug", …)``, ``Note(slug=…)`` and ``warnings.append(("slug", …))``."""
-    named = {keyword.arg: keyword.value for keyword in call.keywords}
-    match call:
+def given_slug(node: ast.AST, family: set[str]) -> tuple[str, ast.expr | None, list[ast.expr]] | None:
+    """(giver, slug, words) of ``SomeError("slug", …)``, ``Note(slug=…)`` and a pair ``("slug", "A sentence.")``."""
+    match node:
         case ast.Call(func=ast.Name(id=name)) if name in family or name == "Note":
+            named = {keyword.arg: keyword.value for keyword in node.keywords}
             slug = named.pop("slug", None)
-            positional = call.args if slug is not None else call.args[1:]
-            return name, slug or (call.args[0] if call.args else None), [*positional, *named.values()]
-        case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr="append"),
-            args=[ast.Tuple(elts=[slug, *words])],
-        ) if name.endswith("warnings"):
-            return "Note", slug, words
+            positional = node.args if slug is not None else node.args[1:]
+            return name, slug or (node.args[0] if node.args else None), [*positional, *named.values()]
+        case ast.Tuple(elts=[ast.Constant(value=str(slug)) as first, second]) if PAIR.fullmatch(slug) and says(second):
+            return "Note", first, [second]
         case _:
             return None
+
+
+def says(node: ast.expr) -> bool:
+    """Whether an expression is a sentence, or a name that a sentence may go by."""
+    return " " in words_of(node) or (isinstance(node, ast.Name) and node.id == "text")
 
 
 def uses(package: Path) -> list[Use]:
@@ -79,12 +82,12 @@ def uses(package: Path) -> list[Use]:
     family = error_classes(trees)
     found = []
     for path, tree in trees.items():
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-            if given := given_slug(call, family):
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+        for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
+            if given := given_slug(node, family):
                 giver, slug, words = given
                 literal = isinstance(slug, ast.Constant) and isinstance(slug.value, str)
-                place = f"{path.relative_to(package.parent)}:{call.lineno}"
+                place = f"{path.relative_to(package.parent)}:{node.lineno}"
                 found.append(
                     Use(giver, words_of(slug) if slug and literal else None, place, " ".join(map(words_of, words)))
                 )

@@ -22,8 +22,9 @@ def f(name, slug):
     raise DeepError(slug="too-deep", message="It is deep.")
     warnings.append(Note(slug="odd", text="Odd."))
     warnings.append(Note(slug=slug, text="Passed on."))
-    self.warnings.append(("newer", f"Version {name}."))
-    names.append(("not", "a note"))
+    self.warnings.append(("newer-schema", f"Version {name} is newer."))
+    names.append(("no", "note at all"))
+    return ("--option-like", "value of it"), ("host-name", "value")
     raise ValueError("not-ours")
 """
 
@@ -34,7 +35,7 @@ def test_page_is_complete() -> None:
 
 def test_finds_errors_of_the_whole_family_and_notes(tmp_path: Path) -> None:
     found = errors.uses(package(tmp_path, SOURCE))
-    assert [use.slug for use in found] == ["no-file", "too-deep", "odd", None, "newer"]
+    assert [use.slug for use in found] == ["no-file", "too-deep", "odd", None, "newer-schema"]
     assert found[0].words == "… is not there. Name another."
 
 
@@ -45,7 +46,7 @@ def test_names_missing_empty_and_left_over_sections(tmp_path: Path) -> None:
     assert "“## too-deep” (pkg/module.py:7)" in missing
     assert "errors.py --add" in missing
     assert "“## odd”" in empty
-    assert "“## newer”" in noted
+    assert "“## newer-schema”" in noted
     assert "“old”" in left
 
 
