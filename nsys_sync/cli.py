@@ -478,5 +478,34 @@ def scrub(
     print("\n".join(result.lines(min(shutil.get_terminal_size().columns, 100))))
 
 
+@app.command("rules")
+def show_rules(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[ID | FILE:LINE]", help="A rule to show, or a source line to judge.")
+    ] = None,
+    rules: Rules = None,
+    json: Annotated[str | None, typer.Option(metavar="PATH", help="Write it as JSON (- is stdout).")] = None,
+    force: Force = False,
+) -> None:
+    """Show the catalogue of syncs, one rule, or what it makes of a source line without a trace."""
+    outputs = Outputs(force, json=json)
+    from nsys_sync.analysis.rules import Catalogue, line_of
+    from nsys_sync.report import catalogue_text
+
+    catalogue = Catalogue.load(rules)
+    people = sys.stderr if outputs.stdout_taken else sys.stdout
+    if what is None:
+        catalogue_text.render_list(catalogue, file=people)
+        outputs.write("json", lambda: catalogue_text.rules_json(catalogue.rules))
+    elif (place := line_of(what)) is not None:
+        verdict = catalogue.judge_line(*place)
+        catalogue_text.render_verdict(verdict, catalogue.rule(verdict.rule), what, file=people)
+        outputs.write("json", lambda: catalogue_text.verdict_json(*place, verdict))
+    else:
+        rule = catalogue.rule(what)
+        catalogue_text.render_rule(rule, file=people)
+        outputs.write("json", lambda: catalogue_text.rules_json([rule]))
+
+
 if __name__ == "__main__":
     main()

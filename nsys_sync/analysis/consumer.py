@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -43,7 +44,11 @@ _MAX_STEPS = 400
 _MAX_CALLS = 3
 _MAX_PLACES = 12
 
-_MUTATORS = frozenset({"append", "extend", "appendleft", "insert", "add", "update", "setdefault", "clear", "put"})
+_MUTATORS = frozenset({"append", "extend", "appendleft", "insert", "add", "update", "setdefault", "clear"})
+_RECORDS = re.compile(
+    r"loss|metric|log|hist|stat|record|score|acc\w*|reward|meter|total|count|sum|avg|mean|running|epoch|best|bad|num_|n_",
+    re.IGNORECASE,
+)
 _REFLECTION = frozenset({"locals", "vars", "globals", "eval", "exec"})
 _MATHEMATICS = frozenset({"numpy", "math", "torch", "cupy", "jax", "scipy", "cmath"})
 _HOST_TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "torch.asarray", "torch.from_numpy", "torch.Tensor"})
@@ -431,14 +436,21 @@ class Flow:
         return self._kept(at.up.target, at.up)
 
     def _kept(self, place: ast.expr, statement: ast.AST) -> list[End]:
-        """A value put into something that lives on: followed where it is read in the same pass of the loop."""
+        """A value put into something that lives on: followed where it is read in the same pass of the loop.
+
+        It can wait if it is collected by a loop and read after it, or goes by the name of a record that people read.
+        """
         while isinstance(place, ast.Subscript):
             place = place.value
-        kept = End("stored", f"line {_line(statement)} keeps it in {ast.unparse(place)[:40]}", _line(statement))
+        name, line = ast.unparse(place)[:40], _line(statement)
+        kept = End("stored", f"line {line} keeps it in {name}", line)
+        elsewhere = End("unknown", f"line {line} keeps it in {name}, which is read elsewhere", line)
+        record = _RECORDS.search(last_name(place)) is not None
         if isinstance(place, ast.Attribute):
-            return [kept, *self._kept_in_attribute(place)]
+            ends = self._kept_in_attribute(place)
+            return [kept, *ends] if record or ends else [elsewhere]
         if not isinstance(place, ast.Name):
-            return [kept]
+            return [kept if record else elsewhere]
         scope, loop = self.source.scope(statement), self.source.loop(statement)
         near = ast.walk(scope if loop is None else loop)
         loads = [
@@ -446,7 +458,25 @@ class Flow:
             for n in near
             if _loads(n, {place.id}) and (loop is not None or _line(n) > _line(statement)) and not self._only_counted(n)
         ]
-        return [kept, *(e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded")]
+        ends = [e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded"]
+        seen = record or loop is not None or ends or self._is_local(place)
+        return [kept, *ends] if seen else [elsewhere]
+
+    def _is_local(self, name: ast.Name) -> bool:
+        """Whether a name is the function's own: every read of it is in sight."""
+        scope = self.source.scope(name)
+        if isinstance(scope, ast.Module | ast.Lambda):
+            return False
+        outer = any(isinstance(n, ast.Global | ast.Nonlocal) and name.id in n.names for n in ast.walk(scope))
+        given = any(a.arg == name.id for a in arguments(scope))
+        assigned = any(
+            isinstance(n, ast.Name)
+            and n.id == name.id
+            and isinstance(n.ctx, ast.Store)
+            and self.source.scope(n) is scope
+            for n in ast.walk(scope)
+        )
+        return assigned and not outer and not given
 
     def _only_counted(self, node: ast.AST) -> bool:
         """Whether a container stands in ``len(...)``, which does not look at what it holds."""
@@ -522,7 +552,9 @@ class Flow:
         loads = [n for s in function.body for n in ast.walk(s) if _loads(n, {name})]
         ends = [e for n in loads for e in self._follow(n, computed=False)]
         self._entered.pop()
-        return ends or [End("discarded", f"{function.name}() does not read it", call.lineno)]
+        if not loads:
+            return [End("discarded", f"{function.name}() does not read it", call.lineno)]
+        return ends
 
     def _return(self, at: _At) -> list[End]:
         function = self.source.scope(at.node if isinstance(at.up, ast.Lambda) else at.up)

@@ -73,9 +73,9 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a rule's ``before`` and ``after`` are run on a GPU.
 
-    setup: comes first, once for each. result: expressions whose values must agree, of the two or one for both. needs:
-    a module besides PyTorch. remaining: host-blocking calls that the ``after`` may keep. calls: the ones that the
-    ``before`` is said to make.
+    setup: comes first, once for each. result: expressions whose values must agree, of the two or one for both; none
+    where there is only a ``before``. needs: a module besides PyTorch. remaining: sync events that the ``after`` may
+    keep. blocks: False where the ``before`` waits in older versions only.
     """
 
     setup: str = ""
@@ -111,8 +111,19 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Fix(text=text, before=self.before, after=self.after, effort=self.effort, docs=self.docs)
 
 
+class Free(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operation that does not wait, with code that shows it."""
+
+    id: str
+    title: str
+    code: str
+    setup: str = ""
+
+
 class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of rules. retired: ids that were used once and never will be again. wrappers: library files whose
+    """A file of rules.
+
+    free: what does not wait. retired: ids that were used once and never will be again. wrappers: library files whose
     functions only pass a call on, so that the line that called them is the operation.
     """
 
@@ -121,6 +132,7 @@ class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: Words = msgspec.field(default_factory=Words)
     wrappers: list[str] = []
     retired: list[str] = []
+    free: list[Free] = []
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,14 +147,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     sureness: Sureness
     operation: str | None
     use: str | None
-
-
-class LineVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the catalogue makes of a source line without a trace."""
-
-    file: str
-    line: int
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,8 @@ class Catalogue:
     operations: Operations
     words: Words
     wrappers: tuple[str, ...]
+    free: tuple[Free, ...] = ()
+    retired: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, extra: Path | None = None) -> Catalogue:
@@ -182,7 +188,8 @@ class Catalogue:
         operations = Operations([o for f in files for o in f.operation])
         words = files[0].words + files[1].words if extra is not None else files[0].words
         _check(rules, operations, files, str(extra) if extra is not None else "rules.toml")
-        return cls(rules, operations, words, tuple(w for f in files for w in f.wrappers))
+        wrappers, free = tuple(w for f in files for w in f.wrappers), tuple(x for f in files for x in f.free)
+        return cls(rules, operations, words, wrappers, free, tuple(i for f in files for i in f.retired))
 
     @cached_property
     def _by_id(self) -> dict[str, Rule]:
@@ -217,7 +224,7 @@ class Catalogue:
         if not 1 <= line <= len(text.splitlines()):
             raise UsageError("no-such-line", f"{path} has no line {line}.", "Give a line as FILE:LINE.")
         user = Frame(function="", file=str(path), line=line)
-        return self.judge(Evidence(apis=frozenset(), user=user, leaf=user, source=path))
+        return self.judge(Evidence(apis=frozenset(), user=user, leaf=user, stack=(user,), source=path))
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -269,7 +276,10 @@ class Catalogue:
 
     def _end(self, source: Source, candidate: Candidate, callers: tuple[ast.Call, ...]) -> End:
         flow = Flow(source, self.words, array=candidate.operation in _ARRAYS, callers=callers)
-        return flow.end(candidate.node)
+        try:
+            return flow.end(candidate.node)
+        except RecursionError:
+            return End("unknown", "the value is handed on too often to be followed")
 
     # --- words -------------------------------------------------------------------------------------------------------
 
@@ -416,6 +426,19 @@ def _blocks_capture(evidence: Evidence) -> bool:
     return evidence.events > 1 or not evidence.apis
 
 
+def line_of(text: str) -> tuple[Path, int] | None:
+    """The file and line of ``FILE:LINE``; None where the text is no such thing but can be a rule's id.
+
+    Raises UsageError for a file without a line.
+    """
+    file, _, line = text.rpartition(":")
+    if file and line.isdigit():
+        return Path(file), int(line)
+    if "/" in text or text.endswith(".py") or ":" in text:
+        raise UsageError("no-such-line", f"{text} names no source line.", "Give it as FILE:LINE, such as train.py:42.")
+    return None
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -434,7 +457,7 @@ def _decoded(text: str, name: str) -> RuleFile:
         raise InputError("rules-file", f"{name} is not TOML: {error}.") from None
     except msgspec.ValidationError as error:
         raise InputError(
-            "rules-file", f"{name}: {_located(str(error), text)}.", "The keys and their values: nsys-sync rules --help"
+            "rules-file", f"{name}: {_located(str(error), text)}.", "docs/rules.md lists the keys and their values."
         ) from None
 
 

@@ -36,11 +36,8 @@ class Snippet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def judged(self, catalogue: Catalogue, folder: Path) -> Verdict:
         """What the catalogue makes of it."""
-        return catalogue.judge(
-            evidence_of(
-                Example(code=self.code, frames=self.frames, apis=self.apis, copies=self.copies, native=self.native), folder
-            )
-        )
+        shown = Example(code=self.code, frames=self.frames, apis=self.apis, copies=self.copies, native=self.native)
+        return catalogue.judge(evidence_of(shown, folder))
 
 
 def snippets() -> list[Snippet]:
