@@ -208,8 +208,11 @@ class Capture:
         atexit.register(self.finish)
 
     def _close(self, why: str) -> None:
-        """End the range; what this process waits for after the mark is our own doing."""
-        self._end_range()
+        """End the capture; what this process waits for after the mark is our own doing.
+
+        A step that is cut off is left without an end, so that nobody takes it for a whole one.
+        """
+        self._range = None
         leading = self.state == LEADING
         self.state = DONE
         self._closed_by = why
@@ -232,7 +235,6 @@ class Capture:
         """The program ends: close what is open and say how many steps ran."""
         if self.state in (LEADING, FOLLOWING) and self._is_open():
             self._close("exit")
-        self._end_range()
         if self._source is not None or self._uses_cuda():
             self._look_at_sources()
             self._report()
