@@ -485,7 +485,7 @@ class TraceBuilder:
 
     def _metadata(self, trace: TraceBuilder, version: str) -> None:
         ends = [row.get("end") for rows in trace.tables.values() for row in rows]
-        last = max((end for end in ends if isinstance(end, int)), default=0)
+        last = max((end for end in ends if isinstance(end, int) and end < 1 << 62), default=0)
         self._add(
             "ANALYSIS_DETAILS", globalVid=VM, duration=last, startTime=7_000_000_000, stopTime=7_000_000_000 + last
         )

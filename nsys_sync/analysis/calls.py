@@ -230,12 +230,9 @@ def _awaited(trace: Trace, activity: Activity, row: Column, kind: Column) -> tup
     event = event[syncs.event[record[event]] >= 0]
     recorded = trace.events
     known = lookup(*pack((recorded.pid, pid[event]), (recorded.event, syncs.event[record[event]])))
+    event, known = event[known >= 0], known[known >= 0]
     call = lookup(*pack((process_of(calls.tid), recorded.pid[known]), (calls.correlation, recorded.correlation[known])))
-    event, known, call = (
-        event[(known >= 0) & (call >= 0)],
-        known[(known >= 0) & (call >= 0)],
-        call[(known >= 0) & (call >= 0)],
-    )
+    event, known, call = event[call >= 0], known[call >= 0], call[call >= 0]
     device[event] = _device_of_context(ops, pid[event], recorded.context[known], device[event])
     awaited[event] = _latest_end(
         activity,

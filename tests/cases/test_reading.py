@@ -9,6 +9,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ US = 1_000
 
 
 def loop(t: TraceBuilder, pid: int = 100, steps: int = 4, start: int = 0, device: int = 0) -> None:
-    """A process that waits for a stream, a pageable copy and its device in each step of 1 ms."""
+    """A process that waits for a stream, a pageable copy, an event and its device in each step of 1 ms."""
     th = t.process(pid=pid).thread()
     for step in range(steps):
         at = start + step * 1_000 * US
@@ -47,6 +48,9 @@ def loop(t: TraceBuilder, pid: int = 100, steps: int = 4, start: int = 0, device
         th.copy(at + 400 * US, at + 500 * US, (at + 410 * US, at + 490 * US), size=1 << 20, device=device)
         th.sync(STREAM_SYNC, at + 502 * US, at + 506 * US, frames=[("cpu", "/proj/log.py", 3)], device=device)
         th.launch(at + 600 * US, at + 605 * US, (at + 610 * US, at + 800 * US), device=device)
+        event = th.record_event(at + 606 * US, at + 607 * US, device=device)
+        th.wait_event(at + 608 * US, at + 609 * US, event, stream=8, device=device)
+        th.sync("cudaEventSynchronize_v3020", at + 610 * US, at + 612 * US, event=event, device=device)
         th.sync("cudaDeviceSynchronize_v3020", at + 620 * US, at + 810 * US, frames=[("sync", "/proj/train.py", 9)])
 
 
@@ -66,8 +70,9 @@ def facts(found: Report) -> str:
 
 
 def numbers(found: Report) -> tuple[Any, ...]:
-    """What must not depend on how an export spells things."""
-    return (found.devices, found.totals, found.sites, found.steps, found.gaps)
+    """What must not depend on how an export spells things; what a prediction rests on may."""
+    sites = [msgspec.structs.replace(site, what_if=None) for site in found.sites]
+    return (found.devices, found.totals, sites, found.steps, found.gaps)
 
 
 # Drop any optional table in turn
@@ -100,7 +105,7 @@ def test_any_optional_table_may_be_missing(tmp_path: Path, table: str, words: st
     whole, found = report(write(tmp_path / "a")), report(write(tmp_path / "b", drop=[table]))
     texts = [note.text for note in found.trace.warnings]
     assert not words or any(words in text for text in texts)
-    assert found.totals.host_blocking_calls == (12 if table == MEMCPY else 16)
+    assert found.totals.host_blocking_calls == (16 if table == MEMCPY else 20)
     if not words and table not in (MEMSET, "PROCESSES", "TARGET_INFO_GPU"):
         assert numbers(found) == numbers(whole)
 
@@ -293,7 +298,7 @@ def test_eight_processes_have_a_row_each_and_a_total(tmp_path: Path) -> None:
         assert [share.pid for share in site.by_process] == list(range(1_000, 1_008))
         assert sum(share.calls for share in site.by_process) == site.calls
         assert sum(share.wait_ns for share in site.by_process) == site.wait_ns.total
-    assert found.totals.host_blocking_calls == 8 * 16
+    assert found.totals.host_blocking_calls == 8 * 20
 
 
 def test_kernels_that_the_profiler_dropped_leave_an_unknown_gap(tmp_path: Path) -> None:

@@ -285,7 +285,9 @@ def test_rows_that_cannot_be_are_left_out(tmp_path: Path) -> None:
     th.call("cudaMalloc", 9, 3)
     th.call("cudaMalloc", 5, 5)
     th.call("cudaMalloc", 0, 7)
-    for start, end in ((0, 0), (9, 3), (5, 5), (0, 7)):
+    th.call("cudaMalloc", -(1 << 63), 7)
+    th.call("cudaMalloc", 8, (1 << 63) - 1)
+    for start, end in ((0, 0), (9, 3), (5, 5), (0, 7), (-(1 << 63), 7), (8, (1 << 63) - 1)):
         t.kernel(th.process, start, end)
     seen = read(t.write(tmp_path / "t"))
     assert list(zip(seen["calls.start"], seen["calls.end"], strict=True)) == [(0, 7), (5, 5)]
