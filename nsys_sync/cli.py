@@ -307,7 +307,9 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
         from nsys_sync.report.files import write_new
 
         if profiled.speaks:
-            text.render(profiled.report)
+            trace = profiled.path(".sqlite")
+            here = trace.relative_to(Path.cwd()) if trace.is_relative_to(Path.cwd()) else trace
+            text.render(profiled.report, path=str(here), page=html)
         written.append(write_new(profiled.path(".json"), profiled.report.to_json(), force=force))
         if html:
             from nsys_sync.report.html import write
