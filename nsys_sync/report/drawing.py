@@ -341,10 +341,9 @@ def _bars(lane: _Items, timeline: Timeline, first: Column, count: Column) -> Bar
 
 
 def _longest(length: Column, first: Column, count: Column) -> Column:
-    """Row of the longest item in each bar."""
-    bar = np.repeat(np.arange(len(first)), count)
-    order = np.lexsort((length, bar))
-    return order[first + count - 1] if len(first) else first
+    """Row of the longest item in each bar, the first of equals."""
+    is_longest = np.flatnonzero(length == np.repeat(_reduce(np.maximum, length, first), count))
+    return is_longest[np.searchsorted(is_longest, first)]
 
 
 def _reduce(operation: np.ufunc, values: Column, first: Column) -> Column:

@@ -17,7 +17,7 @@ from nsys_sync.report.words import Places, harmless
 from nsys_sync.trace.tables import os_pid, os_tid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nsys_sync.analysis.findings import Report, Site
     from nsys_sync.analysis.timeline import Column, Timeline
@@ -47,7 +47,7 @@ def write(report: Report, timeline: Timeline | None, path: str | Path, *, force:
 
 
 def _open(path: Path, *, packed: bool) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "wb", compresslevel=4)) if packed else path.open("wb")
+    return cast("IO[bytes]", gzip.open(path, "wb", compresslevel=1)) if packed else path.open("wb")
 
 
 def pieces(report: Report, timeline: Timeline) -> Iterator[str]:
@@ -86,19 +86,37 @@ def _text(text: str) -> str:
 
 def _us(ns: int) -> str:
     """Microseconds with all digits: a float would lose the last ones of a long trace."""
-    return f"{'-' if ns < 0 else ''}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+    return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _slice(name: str, category: str, start: int, end: int, pid: int, tid: int, args: str = "") -> str:
-    return (
-        f'{{"ph":"X","name":{name},"cat":"{category}","ts":{_us(start)},"dur":{_us(max(0, end - start))},'
-        f'"pid":{pid},"tid":{tid}{args}}}'
-    )
+def _head(name: str, category: str) -> str:
+    """A slice up to its time; name as JSON."""
+    return f'{{"ph":"X","name":{name},"cat":"{category}","ts":'
 
 
-def _on_thread(name: str, category: str, start: int, end: int, tid: int, args: str = "") -> str:
-    """A slice on the thread with nsys's global id ``tid``."""
-    return _slice(name, category, start, end, os_pid(tid), os_tid(tid), args)
+def _track(pid: int, track: int) -> str:
+    return f',"pid":{pid},"tid":{track}'
+
+
+def _slices(start: Column, end: Column, heads: Iterable[str], tails: Iterable[str]) -> Iterator[str]:
+    """Slices from columns of equal length; a tail is all that follows the length."""
+    length = np.maximum(end - start, 0)
+    times = _rows(start // 1000, start % 1000, length // 1000, length % 1000)
+    for (at, at_ns, for_, for_ns), head, tail in zip(times, heads, tails, strict=True):
+        yield f'{head}{at}.{at_ns:03d},"dur":{for_}.{for_ns:03d}{tail}}}'
+
+
+def _pick(values: Sequence[str], index: Column) -> Iterator[str]:
+    """values[index], row by row."""
+    for (place,) in _rows(index):
+        yield values[place]
+
+
+def _threads(tid: Column) -> Iterator[str]:
+    """Where the slices of threads (nsys's global ids) belong."""
+    known = {t: _track(os_pid(t), os_tid(t)) for t in np.unique(tid).tolist()}
+    for (thread,) in _rows(tid):
+        yield known[thread]
 
 
 def _args(values: dict[str, Any]) -> str:
@@ -128,23 +146,29 @@ def _names(report: Report, timeline: Timeline) -> Iterator[str]:
         yield _meta("thread_name", _GPU + device, track, "name", f"stream {stream}, context {context}")
 
 
-def _tracks(timeline: Timeline) -> dict[tuple[int, int, int], int]:
+def _tracks(timeline: Timeline) -> dict[tuple[int, ...], int]:
     """A track for each stream of each context of each device."""
+    return {key: track for track, key in enumerate(sorted(set(_streams(timeline))), 1)}
+
+
+def _streams(timeline: Timeline) -> Iterator[tuple[int, ...]]:
+    """(device, context, stream) of each operation."""
     ops = timeline.ops
-    keys = np.unique(np.stack((ops.device, ops.context, ops.stream)), axis=1).T.tolist() if len(ops.start) else []
-    return {(device, context, stream): track for track, (device, context, stream) in enumerate(keys, 1)}
+    return _rows(ops.device, ops.context, ops.stream)
 
 
 def _rows(*columns: Column) -> Iterator[tuple[int, ...]]:
-    return zip(*(c.tolist() for c in columns), strict=True)
+    """Rows of columns as plain numbers; a stretch at a time, so that not all of them are in memory at once."""
+    for low in range(0, len(columns[0]), 100_000):
+        yield from zip(*(c[low : low + 100_000].tolist() for c in columns), strict=True)
 
 
 def _ranges(timeline: Timeline) -> Iterator[str]:
-    names = [_text(n) for n in timeline.range_names]
     r = timeline.ranges
-    for start, end, tid, name, step in _rows(r.start, r.end, r.tid, r.name, r.step):
-        args = f',"args":{{"step":{step}}}' if step >= 0 else ""
-        yield _on_thread(names[name], "step" if step >= 0 else "range", start, end, tid, args)
+    heads = [_head(_text(name), kind) for kind in ("range", "step") for name in timeline.range_names]
+    steps = (_args({"step": step}) if step >= 0 else "" for (step,) in _rows(r.step))
+    tails = (thread + args for thread, args in zip(_threads(r.tid), steps, strict=True))
+    yield from _slices(r.start, r.end, _pick(heads, r.name + (r.step >= 0) * len(timeline.range_names)), tails)
 
 
 def _syncs(report: Report, timeline: Timeline) -> Iterator[str]:
@@ -156,21 +180,21 @@ def _syncs(report: Report, timeline: Timeline) -> Iterator[str]:
     if not len(first):
         return
     end = np.maximum.reduceat(c.end[rows], first)
-    heads = rows[first]
-    shown = [_site(site, Places(report.sites)) for site in report.sites]
-    for start, last, tid, site in _rows(c.start[heads], end, c.tid[heads], c.site[heads]):
-        name, args = shown[site]
-        yield _on_thread(name, "sync", start, last, tid, args)
+    rows = rows[first]
+    places = Places(report.sites)
+    heads = [_head(json.dumps(places.site(site)), "sync") for site in report.sites]
+    about = [_about(site) for site in report.sites]
+    tails = (thread + args for thread, args in zip(_threads(c.tid[rows]), _pick(about, c.site[rows]), strict=True))
+    yield from _slices(c.start[rows], end, _pick(heads, c.site[rows]), tails)
 
 
-def _site(site: Site, places: Places) -> tuple[str, str]:
-    line = words.source_line(site)
-    return json.dumps(places.site(site)), _args(
+def _about(site: Site) -> str:
+    return _args(
         {
             "site": harmless(site.id, _NAME),
             "function": harmless(site.function or "", _NAME),
-            "source": harmless(line or "", _NAME),
-            "rule": harmless(site.rule, _NAME),
+            "source": harmless(words.source_line(site) or "", _NAME),
+            "title": harmless(site.title, _NAME),
             "class": site.class_,
             "stack": [harmless(f"{f.file}:{f.line} {f.function}", 300) for f in site.stack],
         }
@@ -178,46 +202,51 @@ def _site(site: Site, places: Places) -> tuple[str, str]:
 
 
 def _calls(timeline: Timeline) -> Iterator[str]:
-    names = [_text(n) for n in timeline.call_names]
     c = timeline.calls
-    for start, end, tid, name, category in _rows(c.start, c.end, c.tid, c.name, c.category):
-        yield _on_thread(names[name], _CATEGORIES[category], start, end, tid)
+    heads = [_head(_text(name), category) for name in timeline.call_names for category in _CATEGORIES]
+    yield from _slices(c.start, c.end, _pick(heads, c.name * len(_CATEGORIES) + c.category), _threads(c.tid))
 
 
 def _ops(timeline: Timeline) -> Iterator[str]:
-    names = [_text(n) for n in timeline.op_names]
-    kinds = [json.dumps(k) for k in KINDS]
-    tracks = _tracks(timeline)
     o = timeline.ops
-    for start, end, device, context, stream, kind, name in _rows(
-        o.start, o.end, o.device, o.context, o.stream, o.kind, o.name
-    ):
-        title = names[name] if name >= 0 else kinds[kind]
-        yield _slice(title, KINDS[kind], start, end, _GPU + device, tracks[device, context, stream])
+    names = [json.dumps(kind) for kind in KINDS] + [_text(name) for name in timeline.op_names]
+    heads = [_head(name, kind) for name in names for kind in KINDS]
+    name = np.where(o.name >= 0, o.name + len(KINDS), o.kind)
+    tracks = _tracks(timeline)
+    tails = (_track(_GPU + row[0], tracks[row]) for row in _streams(timeline))
+    yield from _slices(o.start, o.end, _pick(heads, name * len(KINDS) + o.kind), tails)
 
 
 def _gaps(report: Report, timeline: Timeline) -> Iterator[str]:
-    """Gaps named by their largest cause, with an arrow over the launch that ended them to the operation after them."""
+    """Gaps by their largest cause; from those that a sync caused an arrow over the launch to the operation after."""
     g, ops, calls = timeline.gaps, timeline.ops, timeline.calls
     places = Places(report.sites)
-    sites = [places.site(s) for s in report.sites]
-    labels = [c.label for c in words.CAUSES.values()]
+    sites = [json.dumps(places.site(s)) for s in report.sites]
+    heads = [_head(json.dumps(words.CAUSES[cause].label), f"idle,{cause}") for cause in CAUSES]
+    largest = g.causes.argmax(axis=1) if len(g.start) else g.start
+    yield from _slices(g.start, g.end, _pick(heads, largest), _gap_tails(timeline, sites))
     tracks = _tracks(timeline)
-    rows = _rows(g.start, g.end, g.device, g.site, g.next_op, g.causes.argmax(axis=1))
-    for number, (start, end, device, site, op, cause) in enumerate(rows):
-        shares = dict(zip(CAUSES, g.causes[number].tolist(), strict=True))
-        args: dict[str, Any] = {f"{name}_ns": ns for name, ns in shares.items() if ns}
-        args |= {"site": sites[site]} if site >= 0 else {}
-        pid = _GPU + device
-        yield _slice(json.dumps(labels[cause]), f"idle,{CAUSES[cause]}", start, end, pid, _IDLE, _args(args))
-        call = int(ops.call[op]) if op >= 0 else -1
-        if call < 0:
-            continue
-        track = tracks[int(ops.device[op]), int(ops.context[op]), int(ops.stream[op])]
-        tid = int(calls.tid[call])
-        launch = (int(calls.start[call]), os_pid(tid), os_tid(tid))
-        for phase, at, of, on in (("s", start, pid, _IDLE), ("t", *launch), ("f", int(ops.start[op]), pid, track)):
-            yield (
-                f'{{"ph":"{phase}","bp":"e","id":{number},"name":"ends the gap","cat":"gap","ts":{_us(at)},'
-                f'"pid":{of},"tid":{on}}}'
-            )
+    ended = np.flatnonzero((g.site >= 0) & (g.next_op >= 0))
+    ended = ended[ops.call[g.next_op[ended]] >= 0]
+    op = g.next_op[ended]
+    call = ops.call[op]
+    of_op = np.stack((ops.device[op], ops.context[op], ops.stream[op]))
+    for number, start, launched, tid, begun, device, context, stream in _rows(
+        ended, g.start[ended], calls.start[call], calls.tid[call], ops.start[op], *of_op
+    ):
+        gpu = _GPU + device
+        way = (
+            ("s", start, _track(gpu, _IDLE)),
+            ("t", launched, _track(os_pid(tid), os_tid(tid))),
+            ("f", begun, _track(gpu, tracks[device, context, stream])),
+        )
+        for phase, at, track in way:
+            yield (f'{{"ph":"{phase}","bp":"e","id":{number},"name":"ends the gap","cat":"gap","ts":{_us(at)}{track}}}')
+
+
+def _gap_tails(timeline: Timeline, sites: list[str]) -> Iterator[str]:
+    g = timeline.gaps
+    for device, site, *causes in _rows(g.device, g.site, *g.causes.T):
+        args = [f'"{name}_ns":{ns}' for name, ns in zip(CAUSES, causes, strict=True) if ns]
+        args += [f'"site":{sites[site]}'] if site >= 0 else []
+        yield f'{_track(_GPU + device, _IDLE)},"args":{{{",".join(args)}}}'
