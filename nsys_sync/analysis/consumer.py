@@ -467,7 +467,7 @@ class Flow:
         scope = self.source.scope(name)
         if isinstance(scope, ast.Module | ast.Lambda):
             return False
-        outer = any(isinstance(n, ast.Global | ast.Nonlocal) and name.id in n.names for n in ast.walk(scope))
+        outer = self.source.is_shared(name.id, scope)
         given = any(a.arg == name.id for a in arguments(scope))
         assigned = any(
             isinstance(n, ast.Name)
@@ -499,33 +499,43 @@ class Flow:
 
     def _loads_of(self, name: str, statement: ast.stmt) -> list[ast.Name]:
         """Where a name is read after a statement gave it its value: to the end of the function or the next value."""
-        scope = self.source.scope(statement)
-        outer = any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in ast.walk(scope))
-        if outer:
-            return [n for n in self.source.nodes if isinstance(n, ast.Name) and _loads(n, {name})]
-        found = list(self._reached(name, statement))
-        inner = [f for f in ast.walk(scope) if isinstance(f, Function) and f is not scope]
-        for function in inner:
-            if not any(a.arg == name for a in arguments(function)):
-                found += [n for n in ast.walk(function) if isinstance(n, ast.Name) and _loads(n, {name})]
-        return list(dict.fromkeys(found))
+        scope, reads = self.source.scope(statement), self.source.names.get(name, [])
+        if self.source.is_shared(name, scope):
+            return reads
+        inner = [n for n in reads if self._is_captured(n, name, scope)]
+        under: dict[ast.AST, list[ast.Name]] = {}
+        for read in reads:
+            for up in (read, *self.source.ancestors(read)):
+                under.setdefault(up, []).append(read)
+                if up is scope:
+                    break
+        return list(dict.fromkeys([*self._reached(name, statement, under), *inner]))
 
-    def _reached(self, name: str, statement: ast.stmt) -> Iterator[ast.Name]:
+    def _is_captured(self, read: ast.Name, name: str, scope: ast.AST) -> bool:
+        """Whether a read is in a function inside of ``scope`` that does not bind the name itself."""
+        inner: ast.AST = self.source.scope(read)
+        if inner is scope:
+            return False
+        while inner is not scope:
+            if not isinstance(inner, Function) or any(a.arg == name for a in arguments(inner)):
+                return False
+            inner = self.source.scope(inner)
+        return True
+
+    def _reached(self, name: str, statement: ast.stmt, under: dict[ast.AST, list[ast.Name]]) -> Iterator[ast.Name]:
+        """The reads that a value given by a statement can reach; under: the reads inside each node."""
         at: ast.stmt = statement
         while True:
             block = self.source.block(at)
             index = block.index(at)
-            loads, ended = _scan(block[index + 1 :], name)
+            loads, ended = _scan(block[index + 1 :], name, under)
             yield from loads
             up = self.source.parents.get(at)
-            if isinstance(up, ast.For | ast.AsyncFor | ast.While):
-                again, _ = _scan([*block[:index], at] if not ended else [], name)
+            if isinstance(up, ast.For | ast.AsyncFor | ast.While) and not ended:
+                again, _ = _scan([*block[:index], at], name, under)
                 yield from again
-                yield from (
-                    (n for n in ast.walk(up.test) if isinstance(n, ast.Name) and _loads(n, {name}))
-                    if isinstance(up, ast.While)
-                    else ()
-                )
+            if isinstance(up, ast.While):
+                yield from under.get(up.test, [])
             if ended and not isinstance(up, ast.If):
                 return
             above = next((a for a in self.source.ancestors(at) if isinstance(a, ast.stmt)), None)
@@ -593,11 +603,11 @@ def _launches(value: ast.expr) -> bool:
     return any(isinstance(n, ast.Call) and last_name(n.func) not in plain for n in ast.walk(value))
 
 
-def _scan(statements: list[ast.stmt], name: str) -> tuple[list[ast.Name], bool]:
+def _scan(statements: list[ast.stmt], name: str, under: dict[ast.AST, list[ast.Name]]) -> tuple[list[ast.Name], bool]:
     """The reads of a name in statements up to one that gives it a new value, and whether there is one."""
     found: list[ast.Name] = []
     for statement in statements:
-        found += [n for n in ast.walk(statement) if isinstance(n, ast.Name) and _loads(n, {name})]
+        found += under.get(statement, [])
         if isinstance(statement, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == name for t in statement.targets
         ):

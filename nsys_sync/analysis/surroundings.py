@@ -353,7 +353,7 @@ def _other_reads(source: Source, candidate: Candidate) -> Iterator[Near]:
     if statement is not None:
         block = source.block(statement)
         at = block.index(statement)
-        reads = [n for s in block[max(0, at - 1) : at + 2] for n in own_nodes(s) if _is_read(n)]
+        reads = [n for s in block[max(0, at - 1) : at + 2] for n in own_nodes(s) if _is_read(source, n)]
         if len(reads) > 1:
             yield "several_reads"
 
@@ -370,11 +370,18 @@ def _read_names(node: ast.AST) -> set[str]:
     return names | ({node.id} if isinstance(node, ast.Name) else set())
 
 
-def _is_read(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and (
-        (isinstance(node.func, ast.Attribute) and node.func.attr in {"item", "tolist"} and not node.args)
-        or (isinstance(node.func, ast.Name) and node.func.id == "float")
-    )
+def _is_read(source: Source, node: ast.AST) -> bool:
+    """Whether a call brings one tensor's value to the host by itself."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr in {"item", "tolist"} and not node.args
+    if last_name(node.func) != "float" or not node.args:
+        return False
+    value = node.args[0]
+    if isinstance(value, ast.Name):
+        return all(b.kind != "element" for b in source.bindings(value.id, value))
+    return isinstance(value, ast.Attribute | ast.Subscript)
 
 
 def _once(source: Source, node: ast.AST, depth: int) -> bool:

@@ -72,6 +72,15 @@ class Source:
         return found
 
     @cached_property
+    def names(self) -> dict[str, list[ast.Name]]:
+        """Where names are read, by name."""
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
+
+    @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Each node's parent."""
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
@@ -129,6 +138,19 @@ class Source:
                 scope = node if isinstance(node, _FUNCTIONS) else self.scope(node)
                 found.setdefault((scope, name), []).append(binding)
         return found
+
+    @cached_property
+    def _shared(self) -> set[tuple[ast.AST, str]]:
+        found: set[tuple[ast.AST, str]] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                for up in (u for u in self.ancestors(node) if isinstance(u, _FUNCTIONS)):
+                    found |= {(up, name) for name in node.names}
+        return found
+
+    def is_shared(self, name: str, scope: ast.AST) -> bool:
+        """Whether a function, or one inside of it, declares a name ``global`` or ``nonlocal``."""
+        return (scope, name) in self._shared
 
     def bindings(self, name: str, node: ast.AST) -> list[Binding]:
         """What a name can stand for at a node: the bindings of the nearest scope outwards that has any."""
@@ -279,8 +301,8 @@ def read(path: Path, line: int) -> Source | None:
 
 
 @lru_cache(maxsize=64)
-def _read_whole(path: Path, mtime_ns: int, size: int) -> Source | bytes | None:  # noqa: ARG001 the key of the cache
-    """The whole file's tree, else its bytes, else None."""
+def _read_whole(path: Path, _mtime_ns: int, _size: int) -> Source | bytes | None:
+    """The whole file's tree, else its bytes, else None; read again when time or size have changed."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -20,7 +20,7 @@ EXPECTED = {
         64: {("avoidable", "upload-pageable")},
         72: {("needed", "value-gates-step")},
         74: {("deferrable", "check-can-wait")},
-        75: {("deferrable", "scalar-accumulated")},
+        75: {("deferrable", "reads-side-by-side")},
         26: {("intentional", "wait-for-profiler")},
     },
     "gpt_train-fix1": {26: {("intentional", "wait-for-profiler")}, 76: {("needed", "read-rarely")}},
@@ -93,7 +93,9 @@ def test_without_the_source_nothing_is_claimed_that_the_stacks_do_not_show(
         with_source = EXPECTED[name][site.line or 0]
         if site.class_ == "avoidable":
             assert "avoidable" in {c for c, _ in with_source}, site
-        if any(rule.startswith(("scalar-", "check-", "value-unused", "value-gates")) for _, rule in with_source):
+        if any(
+            rule.startswith(("scalar-", "reads-", "check-", "value-unused", "value-gates")) for _, rule in with_source
+        ):
             assert site.rule in read | {"redundant-wait"}, site
 
 
