@@ -30,7 +30,9 @@ def bash(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("script", ["scripts/demo", "scripts/test", "scripts/test_wheel", "scripts/bench", ".ci/run"])
+@pytest.mark.parametrize(
+    "script", ["scripts/demo", "scripts/test", "scripts/test_lowest", "scripts/test_wheel", "scripts/bench", ".ci/run"]
+)
 def test_scripts_are_executable_bash(script: str) -> None:
     assert os.access(bench.ROOT / script, os.X_OK)
     assert bash(f"bash -n {script}").returncode == 0
