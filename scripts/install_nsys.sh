@@ -12,7 +12,7 @@ version=2023.4.4
 suite=trixie
 packages=(nsight-systems nsight-systems-target)
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/nsys-sync/nsight-systems-$version}
+folder=${1:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nsys-sync/nsight-systems-$version}
 
 fail() {
   printf 'install_nsys: %s\n' "$@" >&2
