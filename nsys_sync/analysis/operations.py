@@ -37,6 +37,9 @@ Form = Literal[
     "tensor_fill",
     "where_one",
     "construct",
+    "distribution",
+    "scaler_step",
+    "clip_nonfinite",
     "sync_device",
     "sync_stream",
     "sync_event",
@@ -133,11 +136,21 @@ def _at(source: Source, node: ast.expr, operations: list[Operation]) -> Iterator
     """The operations that an expression can be."""
     for operation in operations:
         if any(_is_call(source, node, pattern) for pattern in operation.calls):
-            yield Candidate(node, operation.name, sure=True)
+            kind = _converts(source, node)
+            if kind is not False:
+                yield Candidate(node, operation.name, sure=kind is True)
             continue
         verdicts = [v for form in operation.forms if (v := FORMS[form](source, node)) is not None]
         if verdicts:
             yield Candidate(node, operation.name, sure=any(verdicts))
+
+
+def _converts(source: Source, node: ast.expr) -> bool | None:
+    """Of ``float(x)`` and its like, whether x is a tensor: of a mere name nobody knows. True for any other call."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+        return True
+    kind = tensor_like(source, node.args[0])
+    return True if kind is None and isinstance(node.args[0], ast.Call | ast.Subscript) else kind
 
 
 def _imported(source: Source, module: str | None) -> bool:
@@ -481,6 +494,23 @@ def _construct(source: Source, node: ast.expr) -> bool | None:
     return None if device is None or is_cpu(source, device) else True
 
 
+def _distribution(source: Source, node: ast.expr) -> bool | None:
+    if not isinstance(node, ast.Call) or not re.match(r"torch\.distributions\.(\w+\.)*[A-Z]", source.dotted(node.func)):
+        return None
+    checked = keyword(node, "validate_args")
+    return None if isinstance(checked, ast.Constant) and checked.value is False else True
+
+
+def _scaler_step(source: Source, node: ast.expr) -> bool | None:
+    stepped = isinstance(node, ast.Call) and re.search(r"scaler\.step$", source.dotted(node.func)) is not None
+    return True if stepped else None
+
+
+def _clip_nonfinite(source: Source, node: ast.expr) -> bool | None:  # noqa: ARG001 the shape of all forms
+    clips = isinstance(node, ast.Call) and last_name(node.func) == "clip_grad_norm_"
+    return True if clips and isinstance(node, ast.Call) and is_true(keyword(node, "error_if_nonfinite")) else None
+
+
 def _waits_for(source: Source, node: ast.expr) -> str | None:
     """``device``, ``stream`` or ``event`` of an explicit ``synchronize``, ``?`` where its object does not tell."""
     if not isinstance(node, ast.Call) or last_name(node.func) != "synchronize":
@@ -530,6 +560,9 @@ FORMS: dict[str, Callable[[Source, ast.expr], bool | None]] = {
     "tensor_fill": _tensor_fill,
     "where_one": _where_one,
     "construct": _construct,
+    "distribution": _distribution,
+    "scaler_step": _scaler_step,
+    "clip_nonfinite": _clip_nonfinite,
     "sync_device": _sync_device,
     "sync_stream": _sync_stream,
     "sync_event": _sync_event,

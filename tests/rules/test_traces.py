@@ -9,6 +9,7 @@ import pytest
 
 from nsys_sync.analysis.findings import Site
 from nsys_sync.analysis.options import Options
+from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.run import analyze
 
 PROGRAMS = Path(__file__).parents[2] / "sample_traces/programs"
@@ -102,3 +103,30 @@ def test_without_the_source_nothing_is_claimed_that_the_stacks_do_not_show(
 def test_sites_outside_of_the_steps_do_not_hinder_a_capture(sample: Callable[[str], Path]) -> None:
     for site in sites(sample("gpt_train-fix0"), HERE):
         assert site.blocks_graph_capture == (site.line != 26)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (64, "avoidable"),
+        (72, "needed"),
+        (74, "deferrable"),
+        (75, "deferrable"),
+        (124, "needed"),
+        (126, "avoidable"),
+        (137, "avoidable"),
+        (138, "avoidable"),
+        (139, "needed"),
+        (154, "avoidable"),
+        (158, "avoidable"),
+        (161, "avoidable"),
+        (178, "avoidable"),
+        (223, "avoidable"),
+        (237, "avoidable"),
+        (238, "avoidable"),
+    ],
+)
+def test_the_same_lines_without_a_trace(line: int, expected: str) -> None:
+    verdict = Catalogue.load().judge_line(PROGRAMS / "workloads.py", line)
+    assert verdict.class_ == expected, (verdict.rule, verdict.class_basis)
+    assert not verdict.class_basis.startswith("sure")
