@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from nsys_sync.capture.nsys import Nsys
+from nsys_sync.capture.space import full_disk
 from nsys_sync.errors import CaptureError, InputError, OutputError
 from nsys_sync.trace.annotate import RawMark, is_whole, stacks_missing, write_frames
 
@@ -135,7 +136,11 @@ def _run(nsys: Nsys, report: Path, output: Path, kind: str) -> None:
     )
     if done.returncode == 0 and output.exists() and output.stat().st_size:
         return
-    said = [line for line in re.split(r"[\r\n]+", done.stdout.decode("utf-8", "replace")) if line.strip()]
+    text = done.stdout.decode("utf-8", "replace")
+    full = full_disk([output.parent.parent], text)
+    if full is not None:
+        raise full
+    said = [line for line in re.split(r"[\r\n]+", text) if line.strip()]
     raise _failed(nsys, report, said[-1].strip() if said else f"exit code {done.returncode}")
 
 
@@ -176,10 +181,10 @@ class _Line(msgspec.Struct):
 
 def _fetch_frames(nsys: Nsys, report: Path, database: Path, draft: Path) -> None:
     _run(nsys, report, draft, "json")
-    write_frames(database, _marks(draft))
+    write_frames(database, read_marks(draft))
 
 
-def _marks(export: Path) -> Iterator[RawMark]:
+def read_marks(export: Path) -> Iterator[RawMark]:
     """The binary payloads of a JSON export, an object a line; the other lines are not even parsed."""
     decoder = msgspec.json.Decoder(_Line)
     with export.open("rb") as file:

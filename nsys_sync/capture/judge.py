@@ -13,14 +13,13 @@ from pathlib import Path
 
 from nsys_sync.capture.launch import Run, identity
 from nsys_sync.capture.naming import with_suffix
+from nsys_sync.capture.space import full_disk
 from nsys_sync.errors import CaptureError, NothingToAnalyze
 
 #: File times may be coarser than the clock.
 _TOLERANCE_NS = 2_000_000_000
-_FULL_BYTES = 16 << 20
 _PATH = re.compile(r"(/[^\s'\"]*nsys-report-\w+\.(?:nsys-rep|qdrep|qdstrm))")
 _PROGRESS = re.compile(r"^\[\d+/\d+\]|^Processing |^\s*$")
-_NO_SPACE = re.compile(r"no space left|disk full|not enough (?:disk )?space", re.IGNORECASE)
 _LAST_LINES = 5
 
 
@@ -116,18 +115,14 @@ def _converted(stream: Path, report: Path, run: Run) -> Path:
 
 
 def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
+    full = full_disk((run.launch.report.parent, Path(tempfile.gettempdir())), run.log)
+    if full is not None:
+        return full
     if not run.program_started:
         return CaptureError(
             "nsys-failed",
             f"nsys did not start the program. It says:\n{last_words(run)}",
             f"The command was: {_shown(run)}",
-        )
-    full = next((folder for folder in _folders(run) if shutil.disk_usage(folder).free < _FULL_BYTES), None)
-    if full is not None or _NO_SPACE.search(run.log):
-        return CaptureError(
-            "disk-full",
-            f"There is no space left on {full or run.launch.report.parent}, so nsys could not write the report.",
-            "Make room, write elsewhere with -o, or move nsys's drafts with TMPDIR.",
         )
     if not run.range_began:
         return _never_began(run)
@@ -178,10 +173,6 @@ def _nvtx_hint(run: Run) -> str:
     dropped = f" nsys {run.launch.nsys.version_name} drops the ranges of the Python package nvtx from 0.2.13 on."
     hint = "Check the name (NAME@DOMAIN for one domain), or record everything: --capture all."
     return hint + dropped if version < (2024, 1, 0) else hint
-
-
-def _folders(run: Run) -> list[Path]:
-    return [run.launch.report.parent, Path(tempfile.gettempdir())]
 
 
 def _shown(run: Run) -> str:

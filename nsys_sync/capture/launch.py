@@ -24,7 +24,7 @@ from nsys_sync.capture.naming import Program
 from nsys_sync.capture.plan import CaptureRange
 from nsys_sync.capture.prepare import Launch
 from nsys_sync.capture.target import MODULES_VARIABLE, SESSION_VARIABLE, Session
-from nsys_sync.errors import CaptureError
+from nsys_sync.errors import CaptureError, OutputError
 
 Say = Callable[[str], None]
 Identity = tuple[str, int, int, int]
@@ -79,11 +79,10 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
     """Run the program under nsys to its end.
 
     Ctrl-C and SIGTERM go to the program once, and the report is waited for; the second time nsys is told to stop at
-    once; the third time everything is killed. Raises CaptureError if nsys cannot be started.
+    once; the third time everything is killed. Raises CaptureError if nsys cannot be started, OutputError if there is no
+    place for temporary files.
     """
-    with tempfile.TemporaryDirectory(prefix="nsys-sync-", ignore_cleanup_errors=True) as folder:
-        session = Session(folder)
-        session.write("capture", launch.captured.target)
+    with _session(launch.captured) as session:
         started = time.time_ns()
         before = frozenset(map(identity, launch.base.parent.glob(f"{escape(launch.base.name)}*")))
         command = launch.command(["sh", "-c", _INSIDE, "sh", *launch.program.command])
@@ -104,6 +103,21 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
             range_began=not launch.captured.waits or watched.range_began(),
             signals=watched.sent,
         )
+
+
+@contextmanager
+def _session(captured: CaptureRange) -> Iterator[Session]:
+    """A private folder with the plan for the target in it; gone when the block ends."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="nsys-sync-", ignore_cleanup_errors=True)
+        session = Session(folder.name)
+        session.write("capture", captured.target)
+    except OSError as error:
+        raise OutputError(
+            "unwritable", f"There is no place for temporary files: {error.strerror}.", "Name a folder with TMPDIR."
+        ) from None
+    with folder:
+        yield session
 
 
 def identity(path: Path) -> Identity:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class RawMark(NamedTuple):
 
 def annotate(path: Path, info: CaptureInfo) -> None:
     """Write, or replace, the launcher's note in an .sqlite. Raises InputError if it cannot be written."""
-    with closing(_writable(path)) as connection, connection:
+    with _writing(path) as connection:
         connection.execute(f"CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
         text = msgspec.json.encode(info).decode()
         connection.execute(f"INSERT OR REPLACE INTO {TABLE} VALUES ('capture', ?)", (text,))
@@ -91,7 +91,7 @@ def write_frames(path: Path, marks: Iterable[RawMark]) -> int:
     Marks that stand at no traced CUDA call are periodic samples: they move into the domain that newer versions have
     for them. Marks of other domains are left alone. Raises InputError if the file cannot be written.
     """
-    with closing(_writable(path)) as connection, connection:
+    with _writing(path) as connection:
         rows = connection.execute(
             f"SELECT {_PROCESS}, domainId FROM NVTX_EVENTS WHERE eventType = {_DOMAIN} AND text = ?", (_MIXED_DOMAIN,)
         )
@@ -163,13 +163,17 @@ def _as_json(data: bytes) -> str | None:
     return msgspec.json.encode({"Thread state ID": state, "Frames count": count, "Frames": frames}).decode()
 
 
-def _writable(path: Path) -> sqlite3.Connection:
+@contextmanager
+def _writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A transaction on the file: all of the block's changes, or none."""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection, connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
     except sqlite3.Error as error:
         raise InputError(
-            "unwritable-trace", f"{path} cannot be written to: {error}.", "Copy it, or fix its rights."
+            "unwritable-trace",
+            f"{path} cannot be changed: {error}.",
+            "Copy it to a place with room, or fix its rights.",
         ) from None
-    return connection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 import signal
@@ -16,9 +17,13 @@ from typing import Any
 
 import pytest
 
+from nsys_sync import analyze
 from tests.capture.conftest import Sandbox
 
 pytestmark = pytest.mark.needs_nsys
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
+CUDA_REPORT = SAMPLES / "cuda-2023.4.nsys-rep.xz"
 
 BUSY = """
 import sys, time
@@ -170,6 +175,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     subprocess.run([*command, sys.executable, str(script)], check=True, capture_output=True)
     yield folder / "made.nsys-rep"
     shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not CUDA_REPORT.exists(), reason=f"{CUDA_REPORT.name} is recorded on a GPU machine")
+def test_a_recorded_cuda_report_is_exported_with_its_frames(real: Sandbox) -> None:
+    made = real.folder / "cuda.nsys-rep"
+    made.write_bytes(lzma.decompress(CUDA_REPORT.read_bytes()))
+    assert real.run("export", str(made)).returncode == 0
+    found = analyze(made.with_suffix(".sqlite"))
+    program = (SAMPLES / "programs/plain_loop.py").read_text().splitlines()
+    waits = {number for number, line in enumerate(program, 1) if line.endswith("# sync")}
+    assert waits <= {site.line for site in found.sites if site.file and site.file.endswith("/plain_loop.py")}
+    assert [steps.source for steps in found.steps] == ["marks"]
 
 
 @pytest.mark.parametrize("name", ["réport one.nsys-rep", "old.qdrep"])
