@@ -16,6 +16,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape, unescape
 from pathlib import Path
 from textwrap import wrap
@@ -163,7 +164,13 @@ def _usual(kind: str, text: bytes | None) -> bool:
 
 # --- texts that are kept ---------------------------------------------------------------------------------------------
 
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS(?!IVE)|KEY|CRED|AUTH|COOKIE|SESSION|DSN|WEBHOOK", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS(?!IVE)|KEY|CRED|AUTH|COOKIE|DSN|WEBHOOK", re.IGNORECASE)
+_PATH = re.compile(r"(?:/[\w.@-]+)+/?")
+#: What well-known services' keys look like.
+_KEY = re.compile(
+    r"\b(?:[spr]k-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|AKIA[0-9A-Z]{16}|"
+    r"xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
+)
 _USER_NAMES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "EXPORT_USER")
 _HOST_NAMES = ("HOSTNAME", "HOST", "EXPORT_HOST", "DEVICE_DISPLAY_NAME", "SLURMD_NODENAME")
 _COMMON = {
@@ -201,7 +208,7 @@ class Private:
                 users.add(value)
             elif name in _HOST_NAMES and len(value) > 2 and value.lower() not in _COMMON:
                 hosts.add(value)
-            elif len(value) > 7 and _SECRET_NAME.search(name) and not value.startswith("/"):
+            elif len(value) > 7 and _SECRET_NAME.search(name) and not _PATH.fullmatch(value):
                 secrets.add(value)
         return cls(frozenset(secrets), frozenset(users), frozenset(hosts))
 
@@ -216,10 +223,24 @@ class Cleaner:
     private: Private
     paths: Sequence[tuple[str, str]] = ()
 
+    @cached_property
+    def _renamed(self) -> dict[str, str]:
+        """New by old paths, the first of equals; also as HTML-escaped, which is how Python frames are stored."""
+        renamed: dict[str, str] = {}
+        for old, new in self.paths:
+            renamed.setdefault(old, new)
+            renamed.setdefault(escape(old, quote=False), escape(new, quote=False))
+        return renamed
+
+    @cached_property
+    def _mapped(self) -> re.Pattern[str]:
+        olds = "|".join(re.escape(old) for old in self._renamed)
+        return re.compile(rf"(?<![\w.~/-])(?:{olds})(?=/|$|[^\w./~-])")
+
     def text(self, value: object) -> str | None:
         """A text of any kind; None stays None."""
         text = self.string(value)
-        return None if text is None else self._names(text)
+        return None if text is None else self._names(_KEY.sub(REMOVED, text))
 
     def string(self, value: object) -> str | None:
         """A value of StringIds: a path, or a name of code in which no word is anybody's."""
@@ -230,10 +251,10 @@ class Cleaner:
             return REMOVED
         for secret in self.private.secrets:
             text = text.replace(secret, REMOVED)
-        for old, new in self.paths:
-            text = _replace_path(text, old, new)
+        if self.paths:
+            text = self._mapped.sub(lambda found: self._renamed[found[0]], text)
         text = _HOME.sub(r"\1/user", text)
-        return self._names(text) if text.startswith("/") else text
+        return self._names(_KEY.sub(REMOVED, text)) if text.startswith("/") else text
 
     def _names(self, text: str) -> str:
         library = _LIBRARY.search(text)
@@ -249,26 +270,33 @@ class Cleaner:
             info = msgspec.json.decode(value if isinstance(value, bytes) else b"", type=capture_info.CaptureInfo)
         except (msgspec.DecodeError, msgspec.ValidationError):
             return None
-        return msgspec.json.encode(
-            msgspec.structs.replace(
-                info,
-                flags=[self.text(flag) or "" for flag in info.flags if not _sets_variable(flag)],
-                warnings=[(slug, self.text(text) or "") for slug, text in info.warnings],
-                sources={self.text(file) or "": source for file, source in info.sources.items()},
-            )
-        ).decode()
+        texts = {name: self.text(getattr(info, name)) for name in ("nsys_version", "range", "started_utc")}
+        clean = msgspec.structs.replace(
+            info,
+            tool_version=self.text(info.tool_version) or "",
+            flags=[self.text(flag) or "" for flag in _without_variables(info.flags)],
+            warnings=[(slug, self.text(text) or "") for slug, text in info.warnings],
+            sources={
+                self.text(file) or "": capture_info.SourceFile(
+                    sha256=source.sha256, lines={at: self.string(line) or "" for at, line in source.lines.items()}
+                )
+                for file, source in info.sources.items()
+            },
+            **texts,
+        )
+        return msgspec.json.encode(clean).decode()
 
 
-def _sets_variable(flag: str) -> bool:
-    return flag.startswith(("-e", "--env")) or "=" in flag.partition("=")[2]
+def _without_variables(flags: Sequence[str]) -> list[str]:
+    """Options of nsys without those that set environment variables, in whichever of their spellings."""
+    return [
+        flag
+        for before, flag in zip(["", *flags], flags, strict=False)
+        if before not in _SET_VARIABLE and not flag.startswith(_SET_VARIABLE) and "=" not in flag.partition("=")[2]
+    ]
 
 
-def _replace_path(text: str, old: str, new: str) -> str:
-    """Also where the path is HTML-escaped, as Python frames are."""
-    for before, after in {old: new, escape(old, quote=False): escape(new, quote=False)}.items():
-        pieces = re.split(rf"(?<![\w.~/-]){re.escape(before)}(?=/|$|[^\w./~-])", text)
-        text = after.join(pieces)
-    return text
+_SET_VARIABLE = ("-e", "--env-var")
 
 
 def _variables(text: str) -> Iterator[tuple[str, str]]:
@@ -714,6 +742,12 @@ class _Copy:
             if name is not None:
                 with suppress(sqlite3.OperationalError):
                     kept[what] = self._sql.execute(query.format(name)).fetchone()[0]
+        names = [*self._cleaner.private.users, *self._cleaner.private.hosts]
+        for name in names:
+            query = "SELECT count(*) FROM main.StringIds WHERE instr(value, ?)"
+            kept[f"of these with {name!a} in them, names of code that are not changed"] += self._sql.execute(
+                query, (name,)
+            ).fetchone()[0]
         return tuple((what, count) for what, count in kept.items() if count)
 
     def _folders(self) -> Counts:

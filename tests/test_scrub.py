@@ -155,8 +155,8 @@ def system(t: TraceBuilder) -> None:
 
 
 def capture_flag(t: TraceBuilder) -> None:
-    note = CaptureInfo(tool_version="1", flags=["--trace=cuda", f"--env-var=API_TOKEN={SECRET}", f"-eX={SECRET}"])
-    t.capture_info(msgspec.json.encode(note).decode())
+    flags = [f"--env-var=API_TOKEN={SECRET}", f"-eX={SECRET}", "-e", f"X={SECRET}", "--env-var", SECRET]
+    t.capture_info(msgspec.json.encode(CaptureInfo(tool_version="1", flags=["--trace=cuda", *flags])).decode())
 
 
 def damaged_note(t: TraceBuilder) -> None:
@@ -248,6 +248,45 @@ def test_the_value_of_a_secret_is_taken_out_of_kept_texts(tmp_path: Path) -> Non
     assert not is_in(SECRET, target)
     with open_trace(target) as trace:
         assert {f"login {REMOVED}", f"again {REMOVED}"} < set(trace.ranges.names)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-0123456789abcdefABCD",
+        "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+        "hf_abcdefghijklmnopqrstuvwxyzABCD",
+        "AKIAIOSFODNN7EXAMPLE",
+        "xoxb-123456789012-abcdef",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w",
+    ],
+)
+def test_what_looks_like_a_key_is_taken_out_of_kept_texts(tmp_path: Path, key: str) -> None:
+    t = small()
+    th = t.process(pid=100, name=f"/run/{key}/python3").thread(1)
+    th.range(f"login({key})", 50, 60)
+    th.sync("cudaStreamSynchronize_v3020", 70, 80, frames=[("f", f"/data/{key}/a.py", 1)])
+    note = CaptureInfo(
+        tool_version=key,
+        range=f"region:{key}",
+        warnings=[("w", f"used {key}.")],
+        sources={"/home/alice/proj/model.py": SourceFile(sha256="0", lines={10: f"x.item()  # /data/{SECRET}"})},
+    )
+    t.capture_info(msgspec.json.encode(note).decode())
+    environment(t)
+    source = t.write(tmp_path / "in.sqlite")
+    assert is_in(key, source)
+    target = scrub(source, tmp_path / "out.sqlite").target
+    assert not is_in(key, target)
+    assert not is_in(SECRET, target)
+
+
+def test_a_user_s_name_in_the_names_of_code_is_said(tmp_path: Path) -> None:
+    t = small()
+    t.export["EXPORT_USER"] = "bobby"
+    t.kernel(t.process(pid=100), 50, 60, name="bobby_softmax_kernel")
+    result = scrub(t.write(tmp_path / "in.sqlite"), tmp_path / "out.sqlite")
+    assert dict(result.kept)["of these with 'bobby' in them, names of code that are not changed"] == 1
 
 
 def test_names_of_users_and_hosts_are_taken_out_of_paths(tmp_path: Path) -> None:
@@ -507,6 +546,27 @@ def test_targets_that_cannot_be(tmp_path: Path, target: str, error: type[Excepti
 def test_the_terminal_is_no_target(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not go to a terminal"):
         scrub(small().write(tmp_path / "in.sqlite"), "-")
+
+
+@pytest.mark.parametrize(
+    ("maps", "expected"),
+    [
+        ([("/home/alice/proj", "/a"), ("/home/alice", "/b")], "/a/model.py"),
+        ([("/home/alice", "/b"), ("/home/alice/proj", "/a")], "/b/proj/model.py"),
+        ([("/home/alice/proj", "/a"), ("/a", "/z")], "/a/model.py"),
+        ([("/home/alice/proj", "/a"), ("/home/alice", "/b"), ("/home/alice/proj", "/z")], "/a/model.py"),
+        ([("/home/alice/proj/model.py", "m.py")], "m.py"),
+        ([("/home/al", "/z")], "/home/user/proj/model.py"),
+        ([("/home", "/")], "/alice/proj/model.py"),
+        ([("/home/alice", r"\1\g<0>")], r"\1\g<0>/proj/model.py"),
+    ],
+)
+def test_of_several_path_maps_the_first_that_fits_wins(
+    tmp_path: Path, maps: list[tuple[str, str]], expected: str
+) -> None:
+    target = scrub(small().write(tmp_path / "in.sqlite"), tmp_path / "out.sqlite", map_paths=maps).target
+    with open_trace(target) as trace:
+        assert trace.python_stacks(trace.at_call.row)[0][0].file == expected
 
 
 @pytest.mark.parametrize("pair", [("", "/x"), ("/", "/x"), ("/x", ""), ("/x\n", "/y"), ("/x", "/\udcff")])

@@ -6,6 +6,8 @@ import hashlib
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -370,3 +372,21 @@ def test_a_read_only_folder_is_enough_and_nothing_is_left_in_it(tmp_path: Path, 
     assert report(path).trace.sha256 == before
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert [item.name for item in folder.iterdir()] == ["trace.sqlite"]
+
+
+def test_exit_codes_tell_the_outcomes_apart(tmp_path: Path) -> None:
+    quiet = TraceBuilder()
+    quiet.process().thread().launch(0, 5, (10, 20))
+    idle = TraceBuilder()
+    idle.process().thread().osrt("poll", 0, 5_000)
+    (tmp_path / "text.sqlite").write_text("name,value\n")
+    for path, code, words in (
+        (write(tmp_path / "syncs.sqlite"), ExitCode.OK, ""),
+        (quiet.write(tmp_path / "no_syncs.sqlite"), ExitCode.OK, ""),
+        (idle.write(tmp_path / "no_cuda.sqlite"), ExitCode.NOTHING_TO_ANALYZE, "No CUDA activity was recorded"),
+        (tmp_path / "text.sqlite", ExitCode.ERROR, "is not an SQLite file"),
+    ):
+        command = [sys.executable, "-m", "nsys_sync.cli", "report", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (code, True, False), path
+        assert (done.stdout == "") == (code != ExitCode.OK)
