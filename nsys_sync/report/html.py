@@ -277,6 +277,20 @@ class Tile:
     detail: str
 
 
+def _legend_rows(rows: list[tuple[str, str, str, int]]) -> list[dict[str, str]]:
+    unit, total = words.scale(ns for *_, ns in rows), sum(ns for *_, ns in rows)
+    return [
+        {
+            "name": name,
+            "label": label,
+            "meaning": meaning,
+            "value": f"{unit.show(ns)} {unit.unit}",
+            "share": words.percent(ns, total),
+        }
+        for name, label, meaning, ns in rows
+    ]
+
+
 class _Page:
     """The values that the template shows as text."""
 
@@ -373,10 +387,10 @@ class _Page:
         ]
 
     def _device(self, device: DeviceTime) -> dict[str, Any]:
-        causes = device.idle_by_cause_ns
+        causes, busy = device.idle_by_cause_ns, words.busy([device])
         names = {d.id: d.name for d in self.report.trace.devices}
-        parts = [("busy", "busy", device.busy_ns)]
-        parts += [(n, c.label, getattr(causes, n)) for n, c in words.CAUSES.items()] if causes else []
+        parts = [(name, label, busy[name]) for name, (label, _) in words.BUSY.items()] if busy else []
+        parts += [(name, cause.label, getattr(causes, name)) for name, cause in words.CAUSES.items()] if causes else []
         return {
             "name": f"GPU {device.device}",
             "model": harmless(names.get(device.device, ""), 60),
@@ -393,21 +407,17 @@ class _Page:
             ],
         }
 
-    def _legend(self) -> list[dict[str, str]]:
-        causes = words.idle_by_cause(self.report)
-        if causes is None:
-            return []
-        unit = words.scale(getattr(causes, n) for n in words.CAUSES)
-        return [
-            {
-                "name": name,
-                "label": cause.label,
-                "meaning": cause.meaning,
-                "value": f"{unit.show(getattr(causes, name))} {unit.unit}",
-                "share": words.percent(getattr(causes, name), causes.total),
-            }
-            for name, cause in words.CAUSES.items()
-        ]
+    def _legend(self) -> dict[str, list[dict[str, str]]]:
+        """Rows of the legend under two headings: name, label, meaning, value, share."""
+        causes, busy = words.idle_by_cause(self.report), words.busy(self.report.devices)
+        if causes is None or busy is None:
+            return {}
+        idle = [(name, cause.label, cause.meaning, getattr(causes, name)) for name, cause in words.CAUSES.items()]
+        groups = {
+            "Busy": [(name, label, meaning, busy[name]) for name, (label, meaning) in words.BUSY.items()],
+            "Idle by cause": idle,
+        }
+        return {heading: _legend_rows(rows) for heading, rows in groups.items()}
 
     def _ranked(self) -> list[dict[str, Any]]:
         """Sites by recoverable time, the ten largest, for the bar chart."""

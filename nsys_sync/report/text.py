@@ -168,25 +168,25 @@ class _Screen:
         for device in devices:
             if device.idle_status == "withheld":
                 yield Text(f"GPU {device.device} idle not given: {harmless(device.idle_reason or 'unknown')}")
-        causes = words.idle_by_cause(self.report)
-        if causes is None:
+        causes, busy = words.idle_by_cause(self.report), words.busy(devices)
+        if causes is None or busy is None:
             return
-        total = causes.total
-        present = {name: getattr(causes, name) for name in words.CAUSES if getattr(causes, name)}
-        unit = scale(present.values())
-        line = Text("Idle by cause, ")
-        line.append(f"{unit.unit}{' (all GPUs)' if len(devices) > 1 else ''}: ")
-        for place, (name, ns) in enumerate(present.items()):
-            cause = words.CAUSES[name]
-            line.append(" · " if place else "")
-            line.append(cause.label, style=cause.ansi)
+        whole = " (all GPUs)" if len(devices) > 1 else ""
+        if busy["copy_blocking"] or busy["copy_async"]:
+            yield self._shares(f"Busy{whole}", [(words.BUSY[name][0], "", ns) for name, ns in busy.items()])
+        idle = [(cause.label, cause.ansi, getattr(causes, name)) for name, cause in words.CAUSES.items()]
+        yield self._shares(f"Idle by cause{whole}", idle) if causes.total else Text("The GPU was never idle.")
+        yield _Bar([("dim", sum(busy.values())), *[(style, ns) for _, style, ns in idle]])
+
+    @staticmethod
+    def _shares(title: str, parts: Sequence[tuple[str, str, int]]) -> Text:
+        """``Idle by cause, ms: Python 3.20 (60 %) · …`` from (label, style, ns)."""
+        unit, total = scale(ns for _, _, ns in parts), sum(ns for _, _, ns in parts)
+        line = Text(f"{title}, {unit.unit}: ")
+        for place, (label, style, ns) in enumerate(part for part in parts if part[2]):
+            line.append(" · " if place else "").append(label, style=style)
             line.append(f" {unit.show(ns)} ({percent(ns, total)})")
-        yield line if present else Text("The GPU was never idle.")
-        if present:
-            yield _Bar(
-                [("dim", sum(d.busy_ns or 0 for d in devices))]
-                + [(words.CAUSES[n].ansi, ns) for n, ns in present.items()]
-            )
+        return line
 
     def _sites(self) -> RenderableType:
         sites = words.by_wait(self.report.sites)

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from nsys_sync.analysis.findings import IdleByCause, ProcessName, Report, Site, SiteClass, StackOrigin, WhatIf
+from nsys_sync.analysis.findings import (
+    DeviceTime,
+    IdleByCause,
+    ProcessName,
+    Report,
+    Site,
+    SiteClass,
+    StackOrigin,
+    WhatIf,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,11 +44,18 @@ CAUSES: dict[str, Cause] = {
     "sync_overhead": Cause(
         "sync call overhead", "the part of a blocking call that is not waiting", "#a98467", "#c9a688", "bright_yellow"
     ),
-    "host": Cause("Python and launching", "the CPU running Python or launching work", "#2f6fb5", "#6aa5e8", "blue"),
+    "host": Cause("Python and launching", "the CPU at work between calls", "#2f6fb5", "#6aa5e8", "blue"),
     "device": Cause("launched, not started", "latency and dependencies on the GPU", "#4d908e", "#6fc2bf", "cyan"),
     "alloc": Cause("allocating", "inside an allocation call", "#7b4fb0", "#b38ae6", "magenta"),
     "tail": Cause("after the last work", "nothing more was launched", "#8a8f98", "#9aa1ac", "bright_black"),
     "unknown": Cause("unknown", "the launching call was not recorded", "#5c6370", "#c3c8d0", "white"),
+}
+
+#: How a device was busy, as DeviceTime tells it apart: label, meaning.
+BUSY = {
+    "computing": ("computing", "kernels, alone or beside copies"),
+    "copy_blocking": ("blocking copies alone", "no kernel ran, and the CPU was blocked"),
+    "copy_async": ("other copies alone", "no kernel ran"),
 }
 
 CLASSES: dict[SiteClass, str] = {
@@ -265,6 +281,18 @@ def idle_by_cause(report: Report) -> IdleByCause | None:
 def quoted(name: str) -> str:
     """A file name as a word of a shell command line."""
     return shlex.quote(harmless(name))
+
+
+def busy(devices: Sequence[DeviceTime]) -> dict[str, int] | None:
+    """Busy time (ns) of devices by BUSY; None if it was withheld on any of them."""
+    parts = dict.fromkeys(BUSY, 0)
+    for device in devices:
+        if device.compute_busy_ns is None or device.copy_only_ns is None:
+            return None
+        parts["computing"] += device.compute_busy_ns
+        parts["copy_blocking"] += device.copy_only_ns.blocking
+        parts["copy_async"] += device.copy_only_ns.async_
+    return parts if devices else None
 
 
 @dataclass(frozen=True)

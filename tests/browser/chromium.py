@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
 
 FLAGS = [
     "--headless=new",
@@ -24,14 +25,8 @@ FLAGS = [
 ]
 
 
-def missing() -> str | None:
-    """Why no Chromium can be driven here; None if one can."""
-    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"{' and '.join(absent)} not found (Debian: apt-get install chromium chromium-driver)" if absent else None
-
-
 @contextmanager
-def browser(width: int = 1400, height: int = 1000, *, scripts: bool = True) -> Iterator[webdriver.Chrome]:
+def browser(width: int = 1400, height: int = 1000) -> Iterator[webdriver.Chrome]:
     """A browser window of that size, logging the console and every request."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
@@ -39,15 +34,10 @@ def browser(width: int = 1400, height: int = 1000, *, scripts: bool = True) -> I
     for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    if not scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     try:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-        )
+        size(driver, width, height)
         yield driver
     finally:
         driver.quit()
@@ -60,9 +50,15 @@ def dark(driver: webdriver.Chrome, *, on: bool) -> None:
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
-def whole_page(driver: webdriver.Chrome, path: Path) -> None:
-    """A picture of all of the page, not only of what the window shows."""
-    import base64
+def size(driver: webdriver.Chrome, width: int, height: int) -> None:
+    """Give the page a window of that size."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
-    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True})
-    path.write_bytes(base64.b64decode(taken["data"]))
+
+def open_page(driver: webdriver.Chrome, path: Path, wait_for: str = "drawn") -> None:
+    """Open a dashboard and wait for its timeline ("drawn") or, where it has none, its table."""
+    driver.get(path.absolute().as_uri())
+    ready = {"drawn": "dataset.drawn", "scripted": "classList.contains('scripted')"}[wait_for]
+    script = f"return document.documentElement.{ready}"
+    WebDriverWait(driver, 60, poll_frequency=0.05).until(lambda d: d.execute_script(script))

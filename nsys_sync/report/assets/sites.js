@@ -129,8 +129,8 @@ function siteTable(showOccurrence) {
 /** Everything that is known about one site. */
 function siteDetails(index, showOccurrence) {
   const site = data.sites[index];
-  const left = [sourceOf(site), stackOf(site)];
-  const right = [fixOf(site), whatIfOf(site), occurrencesOf(index, showOccurrence), figuresOf(site)];
+  const left = [sourceOf(site), stackOf(site), figuresOf(site)];
+  const right = [fixOf(site), whatIfOf(site), occurrencesOf(index, showOccurrence)];
   return element("div.detail-grid", null, element("div", null, left), element("div", null, right));
 }
 
