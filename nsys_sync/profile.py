@@ -121,7 +121,7 @@ def _capture_info(run: launch.Run) -> CaptureInfo:
     steps_run = [report["steps_run"] for report in run.reports if report.get("steps_run") is not None]
     return CaptureInfo(
         tool_version=__version__,
-        nsys_version=run.launch.nsys.version_name,
+        nsys_version=run.launch.nsys.build,
         flags=run.launch.arguments,
         range=_range_name(run.launch.captured, told),
         steps_run=max(steps_run, default=None),

@@ -195,8 +195,11 @@ def record_ranks(recorder: Recorder) -> None:
     recorder.finish("ranks", table)
 
 
-def record_overhead(recorder: Recorder, rounds: int) -> None:
-    """Step times of one program in turn without nsys, with it alone, with ours, and with what guides recommend."""
+def record_overhead(recorder: Recorder, rounds: int, seconds: float) -> None:
+    """Step times of one program in turn without nsys, with it alone, with ours, and with what guides recommend.
+
+    No round is begun that would end after so many seconds, judged by the longest so far.
+    """
     program = str(PROGRAMS / "overhead.py")
     nsys = recorder.nsys or shutil.which("nsys") or "nsys"
     traced = [nsys, "profile", "--force-overwrite=true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
@@ -214,18 +217,22 @@ def record_overhead(recorder: Recorder, rounds: int) -> None:
     variants = {
         "plain": [sys.executable, program],
         "tracing only": [*traced, "--sample=none", sys.executable, program],
-        "nsys-sync --light": [*ours, "--light", program],
         "nsys-sync": [*ours, program],
         "nsys-sync --backtrace all": [*ours, "--backtrace", "all", program],
         "guides": [*traced, "--python-sampling=true", "--backtrace=dwarf", sys.executable, program],
     }
     times: dict[str, dict[str, list[float]]] = {name: {} for name in variants}
+    began, longest = time.monotonic(), 0.0
     for number in range(rounds):
+        round_began = time.monotonic()
+        if round_began - began + longest > seconds:
+            break
         for name, command in variants.items():
             _, text, _ = recorder.run(f"overhead-{name.replace(' ', '-')}-{number}", command)
             line = next((line for line in text.splitlines() if line.startswith('{"host_bound_ms"')), "{}")
             for kind, value in json.loads(line).items():
                 times[name].setdefault(kind, []).append(value)
+        longest = max(longest, time.monotonic() - round_began)
     recorder.finish(
         "overhead", {"ms": times, "ratios": ratios(times, "plain"), "to tracing": ratios(times, "tracing only")}
     )
@@ -296,14 +303,15 @@ def main() -> None:
     parser.add_argument("only", nargs="*", help="samples: only these programs")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
     parser.add_argument("--nsys", help="the nsys to use (default: the launcher's choice)")
-    parser.add_argument("--rounds", type=int, default=5, help="overhead: captures of each kind (default: 5)")
+    parser.add_argument("--rounds", type=int, default=6, help="overhead: captures of each kind (default: 6)")
+    parser.add_argument("--seconds", type=float, default=540, help="overhead: begin no round that would end later")
     chosen = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     recorder = Recorder(chosen.out, chosen.nsys)
     modes: dict[str, Callable[[], None]] = {
         "samples": lambda: record_samples(recorder, chosen.only),
         "ranks": lambda: record_ranks(recorder),
-        "overhead": lambda: record_overhead(recorder, chosen.rounds),
+        "overhead": lambda: record_overhead(recorder, chosen.rounds, chosen.seconds),
         "old-nsys": lambda: record_old(recorder),
         "probe": lambda: probe(recorder),
     }

@@ -33,6 +33,7 @@ INSTALL_PATTERNS = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
 )
 
+_BUILD = re.compile(r"\b\d{4}(?:\.\d+)+")
 _VERSION = re.compile(r"\b(\d{4})\.(\d+)(?:\.(\d+))?")
 #: A line of the help that begins the description of an option; descriptions are indented further.
 _OPTION = re.compile(r"^ {0,2}(?:\([^)]*\) )?(?:(-\w), )?(--[A-Za-z][\w-]*)(?:[\[=<\s]|$)")
@@ -91,6 +92,12 @@ class Nsys:
     def version_name(self) -> str:
         """The version as people write it: ``2025.3.2``."""
         return ".".join(map(str, self.version))
+
+    @property
+    def build(self) -> str:
+        """The version as exports record it, build number included: ``2025.3.2.0``."""
+        found = _BUILD.search(self.version_text)
+        return found[0] if found else self.version_name
 
     @cached_property
     def version_text(self) -> str:

@@ -126,7 +126,7 @@ def main() -> int:
         with Path(record).open("a") as file:
             file.write(json.dumps(arguments) + "\n")
     if arguments == ["--version"]:
-        print("NVIDIA Nsight Systems version 2025.3.2.367-253236389321v0")
+        print("NVIDIA Nsight Systems version 2025.3.2.0-253236389321v0")
     elif arguments[1:] == ["--help"]:
         print(
             Path(behaviour["help"]).read_text()

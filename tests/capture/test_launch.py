@@ -110,6 +110,15 @@ def test_all_that_was_written_is_named_with_its_whole_path(sandbox: Sandbox) -> 
         assert Path(sandbox.folder, f"out/train-0{suffix}").stat().st_size
 
 
+def test_the_report_says_how_it_was_captured(sandbox: Sandbox) -> None:
+    sandbox.run("profile", "--capture", "all", "--no-html", "-o", "run", str(sandbox.script(HELLO)))
+    trace = json.loads((sandbox.folder / "run.json").read_text())["trace"]
+    assert trace["nsys_version"] == "2025.3.2.0"
+    assert trace["capture"]["range"] == "all"
+    assert "--cudabacktrace=sync:0" in trace["capture"]["flags"]
+    assert (trace["capture"]["target_exit"], trace["warnings"]) == (0, [])
+
+
 def test_names_are_new_for_every_run(sandbox: Sandbox) -> None:
     script = str(sandbox.script(HELLO, "my train.py"))
     for _ in range(2):
