@@ -4,9 +4,9 @@
     python scripts/readme.py --check    change nothing, exit 1 and name the stale ones
 
 A block begins with a line ``<!-- output: COMMAND -->`` and ends with ``<!-- end -->``. COMMAND is a command line of
-nsys-sync, run in the repository's root as a pipe of 100 columns; what it prints becomes a code block. A command in
-other words than its own (paths of this machine, say) is shown as it stands in the marker. ``<!-- table: traces -->``
-is the table of sample_traces/.
+nsys-sync, run as a pipe of 100 columns; what it prints becomes a code block. It runs in a folder where the repository's
+files are, and what it writes there is thrown away; that folder is shown as ``/home/me/nsys-sync``.
+``<!-- table: traces -->`` is the table of sample_traces/.
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ def output(command: str) -> str:
     program, *arguments = shlex.split(command)
     if program != "nsys-sync":
         raise RuntimeError(f"only nsys-sync is run here, not {program}")
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in ROOT.iterdir():
+            if not entry.name.startswith("."):
+                (Path(folder) / entry.name).symlink_to(entry)
+        done = run([str(Path(sys.executable).parent / program), *arguments], folder)
+    if done.returncode not in (0, 3):
+        raise RuntimeError(f"`{command}` exits with {done.returncode}: {done.stderr.strip()}")
+    text = done.stdout.replace(folder, "/home/me/nsys-sync")
+    lines = [line.rstrip() for line in text.strip("\n").splitlines()]
+    return "```console\n" + "\n".join([f"$ {command}", *lines]) + "\n```\n"
+
+
+def run(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+    """Run a command there, as a pipe of 100 columns without colour."""
     environment = {
         "PATH": os.environ["PATH"],
         "COLUMNS": "100",
         "NO_COLOR": "1",
         "LC_ALL": "C.UTF-8",
-        "HOME": tempfile.gettempdir(),
+        "HOME": folder,
     }
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / program), *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode not in (0, 3):
-        raise RuntimeError(f"`{command}` exits with {done.returncode}: {done.stderr.strip()}")
-    lines = [line.rstrip() for line in done.stdout.strip("\n").splitlines()]
-    return "```console\n" + "\n".join([f"$ {command}", *lines]) + "\n```\n"
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def ms(nanoseconds: int) -> str:

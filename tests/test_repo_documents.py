@@ -23,7 +23,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(readme.ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+    for target in re.findall(r"(?:\]\(|(?:src|srcset)=\")([^)\s\"]+)", text):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
@@ -36,6 +36,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_generated_blocks_are_fresh(page: Path) -> None:
     text = page.read_text()
     assert readme.filled(text) == text, "run: python scripts/readme.py"
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    text = (readme.ROOT / "README.md").read_text()
+    for page in readme.ROOT.glob("docs/*.md"):
+        assert f"(docs/{page.name})" in text, page.name
 
 
 def test_every_block_is_closed_and_known() -> None:
