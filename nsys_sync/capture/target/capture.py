@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
-
 from . import Session
+from .ends import at_ends
 from .frameworks import follow_frameworks
-from .imports import when_imported
 
 TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
 if TYPE_CHECKING:
-    from typing import Any
-
     from .range import Capture
 
 
@@ -30,9 +24,7 @@ def current() -> Capture | None:
         from .range import Capture, Plan
 
         capture = _Process.capture = Capture(_Process.session, Plan.of(_Process.session.config("capture")))
-        atexit.register(capture.finish)
-        os.register_at_fork(after_in_child=capture.after_fork)
-        when_imported("multiprocessing.util", lambda: _finish_in_children(capture))
+        at_ends(capture.finish, capture.after_fork)
     return _Process.capture
 
 
@@ -40,16 +32,3 @@ def start(session: Session) -> None:
     """Begin to follow this process's steps."""
     _Process.session = session
     follow_frameworks(current)
-
-
-def _finish_in_children(capture: Capture) -> None:
-    """Children of multiprocessing leave without atexit; they run finalizers of their own instead."""
-    util: Any = sys.modules["multiprocessing.util"]
-
-    def register(capture: Capture) -> None:
-        util.Finalize(None, capture.finish, exitpriority=0)
-
-    util.register_after_fork(capture, register)
-    process: Any = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
-        register(capture)

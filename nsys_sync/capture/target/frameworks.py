@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .range import Capture
 
     FindCapture = Callable[[], "Capture | None"]
+    Boundary = Callable[[str], None]
 
 #: Packages other than PyTorch through which Python programs reach CUDA.
 _OTHERS = ("cupy", "jax", "numba.cuda", "pycuda", "tensorflow", "tensorrt", "cuda", "warp", "tinygrad")
@@ -35,10 +36,15 @@ def follow_frameworks(find_capture: FindCapture) -> None:
 
         return follow_capture
 
-    when_imported("torch.optim.optimizer", then(_follow_optimizers))
+    when_imported("torch.optim.optimizer", then(lambda capture: _follow_optimizers(capture.boundary)))
     when_imported("torch.cuda", then(_follow_torch_cuda))
     for name in _OTHERS:
         when_imported(name, then(lambda capture: capture.watch()))
+
+
+def follow_optimizers(boundary: Boundary) -> None:
+    """Call ``boundary("optimizer")`` after each step of the program's optimizers."""
+    when_imported("torch.optim.optimizer", lambda: _follow_optimizers(boundary))
 
 
 def has_optimizer() -> bool:
@@ -67,7 +73,7 @@ class Rounds:
         return True
 
 
-def _follow_optimizers(capture: Capture) -> None:
+def _follow_optimizers(boundary: Boundary) -> None:
     module: Any = sys.modules["torch.optim.optimizer"]
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is None:
@@ -80,7 +86,7 @@ def _follow_optimizers(capture: Capture) -> None:
         if torch.compiler.is_compiling():
             return
         if not _is_capturing(torch) and rounds.ends_step(optimizer):
-            capture.boundary("optimizer")
+            boundary("optimizer")
 
     register(after_step)
 
@@ -125,7 +131,7 @@ def _wrap_profiler(runtime: Any, capture: Capture) -> None:
 
 def _caller() -> str:
     """``FILE:LINE`` of the innermost frame outside of PyTorch and of this package."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller's frame
+    frame = sys._getframe(1)
     while frame.f_back is not None:
         path = frame.f_code.co_filename
         if os.path.dirname(path) != os.path.dirname(__file__) and "/torch/cuda/" not in path.replace(os.sep, "/"):

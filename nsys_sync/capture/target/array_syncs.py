@@ -1,0 +1,88 @@
+"""CuPy and JAX: arrays brought to the host, and explicit synchronisation, where their classes allow to stand around."""
+
+from __future__ import annotations
+
+import sys
+
+from . import syncs
+
+TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .patches import Patches
+
+#: Methods of a CuPy array that copy it to the host.
+_CUPY_READS = ("get", "item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__")
+_CUPY_WAITS = {
+    "deviceSynchronize": "cudaDeviceSynchronize",
+    "streamSynchronize": "cudaStreamSynchronize",
+    "eventSynchronize": "cudaEventSynchronize",
+}
+_GPU = ("gpu", "cuda", "rocm")
+
+
+def install_cupy(patches: Patches) -> None:
+    """Watch CuPy, which the program has imported."""
+    cupy: Any = sys.modules["cupy"]
+
+    def reads(name: str) -> Any:
+        def read(original: Any, array: Any, *arguments: Any, **options: Any) -> Any:
+            if options.get("blocking", True) is False:
+                return original(array, *arguments, **options)
+            return syncs.watched(f"cupy.ndarray.{name}", "cudaMemcpyAsync", original, array, *arguments, **options)
+
+        return read
+
+    def waits(seen_by: str, api: str) -> Any:
+        return lambda original, *arguments: syncs.watched(seen_by, api, original, *arguments)
+
+    for name in _CUPY_READS:
+        patches.method(cupy.ndarray, name, reads(name))
+    stream = next((kind for kind in cupy.cuda.Stream.__mro__ if "synchronize" in vars(kind)), cupy.cuda.Stream)
+    patches.method(stream, "synchronize", waits("cupy.cuda.Stream.synchronize", "cudaStreamSynchronize"))
+    patches.method(cupy.cuda.Event, "synchronize", waits("cupy.cuda.Event.synchronize", "cudaEventSynchronize"))
+    for name, api in _CUPY_WAITS.items():
+        patches.function(cupy.cuda.runtime, name, waits(f"cupy.cuda.runtime.{name}", api))
+
+
+def install_jax(patches: Patches) -> None:
+    """Watch JAX, which the program has imported."""
+    arrays: Any = sys.modules.get("jax._src.array")
+    kind = getattr(arrays, "ArrayImpl", None)
+    if kind is None:
+        return
+
+    def waits(original: Any, array: Any) -> Any:
+        if not _on_gpu(array):
+            return original(array)
+        return syncs.watched("jax.Array.block_until_ready", "", original, array)
+
+    patches.method(kind, "block_until_ready", waits)
+    value = vars(kind).get("_value")
+    if isinstance(value, property) and value.fget is not None:
+        read = value.fget
+
+        def watched_value(array: Any) -> Any:
+            if getattr(array, "_npy_value", None) is not None or not _on_gpu(array):
+                return read(array)
+            return syncs.watched("jax.Array", "", read, array)
+
+        patches.attribute(kind, "_value", property(watched_value))
+    waiting: Any = sys.modules.get("jax._src.api")
+    client = getattr(waiting, "xc", None)
+
+    def waits_for_all(original: Any, batch: Any) -> Any:
+        if not any(_on_gpu(array) for array in batch):
+            return original(batch)
+        return syncs.watched("jax.block_until_ready", "", original, batch)
+
+    if client is not None:
+        patches.function(client, "batched_block_until_ready", waits_for_all)
+
+
+def _on_gpu(array: Any) -> bool:
+    try:
+        return any(device.platform in _GPU for device in array.devices())
+    except (AttributeError, RuntimeError):
+        return False  # deleted, or a version that says it in another way
