@@ -371,6 +371,40 @@ def test_a_failure_of_ours_never_reaches_the_program(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_driver_that_hangs_does_not_hang_the_program(
+    make: Callable[..., tuple[Capture, Clock]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr("nsys_sync.capture.target.range._PATIENT_S", 0.1)
+    capture, _ = make(mode="steps", skip=1, steps=1)
+    capture.boundary("optimizer")
+    monkeypatch.setattr(Driver, "synchronize", lambda _: never.wait())
+    monkeypatch.setattr(Driver, "stop_profiler", lambda _: never.wait())
+    capture.boundary("optimizer")
+    capture.finish()
+    never.set()
+    assert capture.state == "done"
+    assert capture.session.marked("closed")
+    assert capsys.readouterr().err.count("nsys-sync: ") == 2
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_driver_call_that_fails_costs_one_line(
+    make: Callable[..., tuple[Capture, Clock]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refuses: bool,
+) -> None:
+    """Whether or not the interpreter still starts threads."""
+    capture, _ = make(mode="steps", skip=1, steps=1)
+    if refuses:
+        monkeypatch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("shutdown")))
+    monkeypatch.setattr(Driver, "synchronize", lambda _: 1 / 0)
+    capture.boundary("optimizer")
+    assert capsys.readouterr().err.count("\n") == 1
+    assert capture.state == "leading"
+
+
 def test_threads_may_step_at_the_same_time(make: Callable[..., tuple[Capture, Clock]]) -> None:
     capture, _ = make(mode="steps", skip=50, steps=20)
     threads = [threading.Thread(target=lambda: [capture.boundary("user") for _ in range(100)]) for _ in range(4)]

@@ -34,6 +34,8 @@ STALL_S = 60.0
 _POLL_S = 0.25
 #: How long ranks wait for one another at the ends of the range.
 _MEET_S = 5.0
+#: How long a call of the driver may take that waits for devices or the profiler.
+_PATIENT_S = 30.0
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -223,8 +225,8 @@ class Capture:
             if why in ("steps", "exit"):
                 self._meet("at-close-", "at-open-")
             driver = self._find_driver()
-            if driver is not None:
-                driver.stop_profiler()
+            if driver is not None and not _within(_PATIENT_S, driver.stop_profiler):
+                complain("the profiler did not stop; the capture goes on until the program ends")
             self.session.mark("closed")
         elif why == "steps":
             self._wait(lambda: self.session.marked("closed"), 2 * _MEET_S)
@@ -325,8 +327,8 @@ class Capture:
 
     def _synchronize(self) -> None:
         driver = self._find_driver()
-        if driver is not None:
-            driver.synchronize()
+        if driver is not None and not _within(_PATIENT_S, driver.synchronize):
+            complain("the devices did not finish their work in time; the capture may be cut off")
 
     def _mark_rank(self) -> None:
         rank = own_rank()
@@ -374,6 +376,26 @@ class Capture:
             )
         except OSError as error:
             complain(f"the session's folder cannot be written: {error}")
+
+
+def _within(seconds: float, call: Callable[[], object]) -> bool:
+    """Make a call that might never return, in a thread of its own; whether it returned in time."""
+
+    def guarded() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+            complain(f"a call of the CUDA driver failed: {error!r}")
+
+    thread = threading.Thread(target=guarded, name="nsys-sync", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        # Some versions of Python start no thread while the interpreter shuts down.
+        guarded()
+        return True
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _usual(durations: list[int]) -> int | None:
