@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,16 +19,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from nsys_sync.capture.injection import injected, session_with
 from nsys_sync.capture.naming import Program
 from nsys_sync.capture.plan import CaptureRange
 from nsys_sync.capture.prepare import Launch
-from nsys_sync.capture.target import MODULES_VARIABLE, SESSION_VARIABLE, Session
-from nsys_sync.errors import CaptureError, OutputError
+from nsys_sync.capture.target import Session
+from nsys_sync.errors import CaptureError
 
 Say = Callable[[str], None]
 Identity = tuple[str, int, int, int]
-
-INJECTED = Path(__file__).parent / "target" / "inject"
 
 _LOG = "nsys.log"
 _PID = "pid"
@@ -82,7 +80,7 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
     once; the third time everything is killed. Raises CaptureError if nsys cannot be started, OutputError if there is no
     place for temporary files.
     """
-    with _session(launch.captured) as session:
+    with session_with("capture", launch.captured.target) as session:
         started = time.time_ns()
         before = frozenset(map(identity, launch.base.parent.glob(f"{escape(launch.base.name)}*")))
         command = launch.command(["sh", "-c", _INSIDE, "sh", *launch.program.command])
@@ -105,21 +103,6 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
         )
 
 
-@contextmanager
-def _session(captured: CaptureRange) -> Iterator[Session]:
-    """A private folder with the plan for the target in it; gone when the block ends."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="nsys-sync-", ignore_cleanup_errors=True)
-        session = Session(folder.name)
-        session.write("capture", captured.target)
-    except OSError as error:
-        raise OutputError(
-            "unwritable", f"There is no place for temporary files: {error.strerror}.", "Name a folder with TMPDIR."
-        ) from None
-    with folder:
-        yield session
-
-
 def identity(path: Path) -> Identity:
     """What tells a file from another of the same name: inode, time of change, size; zeros if it is not there."""
     try:
@@ -139,15 +122,8 @@ def run_plainly(program: Program) -> None:
 
 def target_environment(session: Session, captured: CaptureRange, environment: Mapping[str, str]) -> dict[str, str]:
     """The program's environment: its own, and what makes its Pythons load the target package."""
-    path = environment.get("PYTHONPATH")
-    return {
-        **environment,
-        **captured.environment,
-        "PYTHONPATH": f"{INJECTED}{os.pathsep}{path}" if path else str(INJECTED),
-        MODULES_VARIABLE: ",".join(captured.modules),
-        SESSION_VARIABLE: session.folder,
-        "NSYS_SYNC_LAUNCHER": str(os.getpid()),
-    }
+    own = {**captured.environment, "NSYS_SYNC_LAUNCHER": str(os.getpid())}
+    return injected(session, captured.modules, {**environment, **own})
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
