@@ -350,6 +350,7 @@ def diff(
         list[Path], typer.Option(metavar="PATH", help="A capture before the change (repeatable, with --after).")
     ] = [],
     after: Annotated[list[Path], typer.Option(metavar="PATH", help="A capture after it (repeatable).")] = [],
+    html: Annotated[str | None, typer.Option(metavar="PATH", help="Write the comparison as a page.")] = None,
     json: Annotated[
         str | None, typer.Option(metavar="PATH", help="Write the comparison as JSON (- is stdout).")
     ] = None,
@@ -363,7 +364,7 @@ def diff(
     rules: Rules = None,
 ) -> None:
     """Compare captures before and after a change: sites gone and new, step time, wait and idle, and the noise."""
-    outputs = Outputs(force, json=json)
+    outputs = Outputs(force, html=html, json=json)
     from nsys_sync.analysis.options import Options
     from nsys_sync.compare import compare
     from nsys_sync.inputs import path_maps, read_all, two_sides
@@ -383,6 +384,10 @@ def diff(
 
     compare_text.render(comparison, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
     outputs.write("json", comparison.to_json)
+    if html is not None:
+        from nsys_sync.report.compare_html import comparison_page
+
+        outputs.write("html", lambda: comparison_page(comparison).encode("utf-8"))
 
 
 @app.command()

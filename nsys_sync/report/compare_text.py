@@ -125,9 +125,9 @@ class _Rows:
         """Place, old and new where it moved; the line of code; what it is; the numbers where they have no column."""
         sides = words.sides(site)
         first, last = sides[0], sides[-1]
-        place = _place(first, self.names)
+        place = words.place(first, self.names)
         if site.moved:
-            place += f" → {last.line}" if last.file == first.file else f" → {_place(last, self.names)}"
+            place += f" → {last.line}" if last.file == first.file else f" → {words.place(last, self.names)}"
         text = Text(place, style="bold", overflow="fold")
         if last.function:
             text.append(f"  {harmless(last.function, 60)}", style="not bold")
@@ -144,12 +144,6 @@ class _Rows:
         if site.state == "changed":
             text.append(f"\n{_what_changed(site)}", style="not bold yellow")
         return text
-
-
-def _place(side: SiteSide, names: dict[str, str]) -> str:
-    if not side.file:
-        return " + ".join(harmless(api, 60) for api in side.apis) + " (no Python line)"
-    return f"{harmless(names[side.file], 160)}:{side.line}" if side.line else harmless(names[side.file], 160)
 
 
 def _code(first: SiteSide, last: SiteSide) -> list[tuple[str, str]]:

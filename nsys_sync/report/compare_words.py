@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsys_sync.report.words import NOT_MEASURED, count, duration, scale, span
+from nsys_sync.report.words import NOT_MEASURED, count, duration, harmless, scale, span
 
 if TYPE_CHECKING:
     from nsys_sync.compare import Basis, Comparison, Prediction, Side, SiteChange, SiteSide, State
@@ -180,3 +180,10 @@ def outside(site: SiteChange) -> str:
 def sides(site: SiteChange) -> list[SiteSide]:
     """The sides that have the site, before first."""
     return [side for side in (site.before, site.after) if side is not None]
+
+
+def place(side: SiteSide, names: dict[str, str]) -> str:
+    """``file:line`` of a side's site; names: ``short_names`` of all files of the comparison."""
+    if not side.file:
+        return " + ".join(harmless(api, 60) for api in side.apis) + " (no Python line)"
+    return f"{harmless(names[side.file], 160)}:{side.line}" if side.line else harmless(names[side.file], 160)

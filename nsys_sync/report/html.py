@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import numpy as np
 
 from nsys_sync.report import drawing, words
+from nsys_sync.report.compare_html import write_comparison
 from nsys_sync.report.files import write_new
+from nsys_sync.report.page import NAME, fill
 from nsys_sync.report.words import Places, harmless
 
 if TYPE_CHECKING:
@@ -22,12 +19,10 @@ if TYPE_CHECKING:
     from nsys_sync.analysis.timeline import Column, Timeline
     from nsys_sync.report.drawing import Bars, Drawing, GapBars, Lane, LaneKind
 
-#: Characters of a name from a trace that a page shows; longer ones lose their middle.
-NAME = 300
+__all__ = ["page", "write", "write_comparison"]
+
 #: Steps that the page can jump to.
 STEPS = 5_000
-
-_SCRIPTS = ("words.js", "sites.js", "timeline.js", "page.js")
 
 
 def write(
@@ -50,50 +45,7 @@ def page(report: Report, timeline: Timeline | None, *, source: bool = True) -> s
     """The dashboard as text."""
     picture = drawing.draw(timeline, report) if timeline is not None else None
     data = _data(report, timeline, picture, source=source)
-    return _fill("report.html.jinja", data, _Page(report, picture, source=source).values(), plotly=picture is not None)
-
-
-def _fill(template: str, data: dict[str, Any], values: dict[str, Any], *, plotly: bool) -> str:
-    assets = resources.files("nsys_sync.report") / "assets"
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: (assets / name).read_text("utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    scripts = ["\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)]
-    if plotly:
-        scripts += [_plotly(), (assets / "start.js").read_text("utf-8")]
-    return environment.get_template(template).render(
-        style=(assets / "page.css").read_text("utf-8"),
-        scripts=scripts,
-        policy=_policy(scripts),
-        data=embedded(data),
-        causes=words.CAUSES,
-        **values,
-    )
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
-
-
-def _policy(scripts: list[str]) -> str:
-    """A content security policy: nothing from anywhere, and only these scripts run."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def embedded(data: dict[str, Any]) -> str:
-    """JSON that may stand inside a script element: pure ASCII, without <, > and &."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return fill("report.html.jinja", data, _Page(report, picture, source=source).values(), plotly=picture is not None)
 
 
 # --- what the scripts read -------------------------------------------------------------------------------------------

@@ -5,12 +5,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 from nsys_sync.analysis import findings as f
 from nsys_sync.analysis.run import analyze
 from nsys_sync.analysis.timeline import Timeline
+from nsys_sync.compare import compare
+from nsys_sync.report import html
 from tests.browser import chromium
 from tests.browser.conftest import Page
 from tests.report.factory import HOSTILE, MS, make_report, make_site, make_timeline
@@ -23,6 +26,14 @@ def classes(number: int) -> list[f.Site]:
     """Sites of every class in several files."""
     kinds = ("avoidable", "deferrable", "needed", "intentional", "unknown")
     return [make_site(n, class_=kinds[n % 5], file=f"/home/me/project/part{n % 3}.py") for n in range(number)]
+
+
+def accessibility(page: Page) -> list[tuple[str, list[Any]]]:
+    """What axe finds wrong: rule and elements."""
+    page.run(resources.files("axe_core_python").joinpath("axe.min.js").read_text())
+    found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert {rule["id"] for rule in found["passes"]} >= {"color-contrast", "button-name", "label"}
+    return [(rule["id"], [node["target"] for node in rule["nodes"]]) for rule in found["violations"]]
 
 
 def thousand_sites() -> Made:
@@ -253,10 +264,7 @@ def test_accessible_in_both_colour_schemes(show: Show, chrome: Any, dark: bool) 
     page.one("#site-0 button").click()
     page.one("[data-do=next-gap]").click()
     page.view()
-    page.run(resources.files("axe_core_python").joinpath("axe.min.js").read_text())
-    found = page.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    assert {rule["id"] for rule in found["passes"]} >= {"color-contrast", "button-name", "label"}
-    assert [(rule["id"], [node["target"] for node in rule["nodes"]]) for rule in found["violations"]] == []
+    assert accessibility(page) == []
 
 
 def test_the_colour_button_turns_the_scheme_round(show: Show) -> None:
@@ -320,3 +328,27 @@ def test_closer_than_the_file_holds_says_so(show: Show) -> None:
         page.one("#timeline").send_keys("+")
     page.view()
     assert "closer than what this file holds" in page.texts("#beyond")[0]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_comparison_sorts_filters_and_is_accessible(chrome: Any, tmp_path: Path, dark: bool) -> None:
+    def side(sites: list[f.Site], name: str) -> f.Report:
+        report = make_report(sites)
+        return msgspec.structs.replace(report, trace=msgspec.structs.replace(report.trace, file=name, sha256=name))
+
+    sites = [make_site(n) for n in range(6)]
+    comparison = compare([side(sites[:4], "before")], [side(sites[2:], "after")])
+    chromium.dark(chrome, on=dark)
+    page = Page(chrome, html.write_comparison(comparison, tmp_path / "page.html"))
+    assert page.texts("#shown") == ["6 of 6 sites"]
+    next(b for b in page.all("#classes button") if b.text == "gone").click()
+    assert page.texts("#shown") == ["2 of 6 sites"]
+    page.one("#clear").click()
+    page.one("#search").send_keys("train.py:19")
+    assert page.texts("#shown") == ["1 of 6 sites"]
+    page.one("#clear").click()
+    page.one("th[data-sort=before] button").click()
+    assert page.texts("#table tbody .place")[:4] == [f"train.py:{line}" for line in (14, 15, 16, 17)]
+    assert accessibility(page) == []
+    assert page.console() == []
+    assert page.requests() == []

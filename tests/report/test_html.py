@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from nsys_sync.analysis import findings as f
 from nsys_sync.errors import OutputError
 from nsys_sync.report import html
+from nsys_sync.report.page import embedded
 from tests.report.factory import HOSTILE, make_report, make_site, make_timeline, reports
 
 
@@ -112,7 +113,7 @@ def test_hostile_names_change_no_markup(hostile: str) -> None:
 
 
 def test_embedded_json_cannot_end_its_element() -> None:
-    text = html.embedded({"a": "</script><!--<script>\u2028\u2029&\ud800"})
+    text = embedded({"a": "</script><!--<script>\u2028\u2029&\ud800"})
     assert text.isascii()
     assert not set(text) & set("<>&")
     assert json.loads(text) == {"a": "</script><!--<script>\u2028\u2029&\ud800"}

@@ -1,4 +1,4 @@
-/** The table of sites: sorting, filters, search, and the details that a row opens. */
+/** The table of sites: sorting, filters, search, and, where the page holds details, rows that open. */
 function siteTable(showOccurrence) {
   const table = document.getElementById("table");
   if (!table) return {open() {}};
@@ -9,14 +9,17 @@ function siteTable(showOccurrence) {
 
   /** All text of a site, for the search; made when first searched. */
   function haystack(row) {
-    if (!haystacks.has(row)) haystacks.set(row, textOf(data.sites[row.dataset.index], row));
+    if (!haystacks.has(row)) {
+      const site = data.sites ? textOf(data.sites[row.dataset.index]) : "";
+      haystacks.set(row, `${row.textContent}\n${site}`.toLowerCase());
+    }
     return haystacks.get(row);
   }
 
-  function textOf(site, row) {
+  function textOf(site) {
     const frames = site.stack.map((frame) => data.frames[frame].join(" "));
     const code = site.source.map(([, text]) => text);
-    return [row.textContent, site.rule, site.basis, ...site.native, ...frames, ...code].join("\n").toLowerCase();
+    return [site.rule, site.basis, ...site.native, ...frames, ...code].join("\n");
   }
 
   function sortBy(heading) {
@@ -86,7 +89,7 @@ function siteTable(showOccurrence) {
       const button = element("button", {type: "button", onclick: () => sortBy(heading)}, ...heading.childNodes);
       heading.append(button);
     }
-    for (const row of rows) {
+    for (const row of data.sites ? rows : []) {
       const button = element("button", {type: "button", "aria-expanded": "false"}, ...row.cells[0].childNodes);
       row.cells[0].append(button);
       row.addEventListener("click", () => { if (!String(window.getSelection())) toggle(row); });
