@@ -29,7 +29,7 @@ from nsys_sync.errors import InputError, OutputError, UsageError
 from nsys_sync.trace import capture_info, stacks
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.files import sqlite_file
-from nsys_sync.trace.nvtx import payload_layouts
+from nsys_sync.trace.nvtx import GIL_DOMAIN, HOLDING, WAITING, payload_layouts
 from nsys_sync.trace.reader import check_export
 
 if TYPE_CHECKING:
@@ -546,7 +546,7 @@ class _Copy:
         return None if name is None else f"src.{name}"
 
     def _choose_events(self) -> None:
-        """Ranges of the default domain, this tool's own marks, and marks with Python stacks."""
+        """Ranges of the default domain, this tool's own marks, spans of Python's lock, marks with Python stacks."""
         if not self._db.has("NVTX_EVENTS", "eventType", "globalTid", "domainId"):
             return
         nvtx, strings = self._source("NVTX_EVENTS"), self._source("StringIds")
@@ -555,10 +555,11 @@ class _Copy:
             text = f"coalesce({text}, (SELECT value FROM {strings} s WHERE s.id = textId))"
         python = ", ".join(f"'{name}'" for name in stacks.PYTHON_DOMAINS)
         own = f"{text} GLOB '{capture_info.MARK_PREFIX}*'"
-        ranges = f"eventType IN ({_PUSH_POP}, {_START_END}) AND (coalesce(domainId, 0) = 0 OR {own})"
+        lock = f"{text} IN ('{HOLDING}', '{WAITING}')"
+        ranges = f"eventType IN ({_PUSH_POP}, {_START_END}) AND (coalesce(domainId, 0) = 0 OR {own} OR {lock})"
         self._sql.execute(
             f"INSERT INTO kept_range SELECT rowid FROM {nvtx} WHERE globalTid NOT NULL AND ({ranges} OR "
-            f"(eventType = {_MARK} AND {own}) OR (eventType = {_DOMAIN} AND {text} IN ({python})))"
+            f"(eventType = {_MARK} AND {own}) OR (eventType = {_DOMAIN} AND {text} IN ({python}, '{GIL_DOMAIN}')))"
         )
         self._sql.execute(
             f"INSERT INTO kept_domain SELECT DISTINCT globalTid & ~0xFFFFFF, domainId, {text} FROM {nvtx} "

@@ -369,7 +369,8 @@ def values(trace: Trace, table: str) -> list[Any]:
 
 
 def assert_same(before: Trace, after: Trace) -> None:
-    for table in ("calls", "syncs", "events", "brackets"):
+    tables = ["calls", "syncs", "events", "brackets", *(["gil"] if before.gil else [])]
+    for table in tables:
         for a, b in zip(values(before, table), values(after, table), strict=True):
             np.testing.assert_array_equal(a, b)
     for a, b in zip(values(before, "ops")[:-1], values(after, "ops")[:-1], strict=True):
@@ -407,6 +408,8 @@ def test_built_traces_lose_nothing_that_is_read(tmp_path: Path, schema: str) -> 
     th.range("nsys-sync:region warm", 1, 2, domain="tool")
     th.mark("nsys-sync:rank 0/2", 3)
     th.sample(20, [("<lambda>", "/usr/lib/x.py", 3)])
+    th.range("Holding GIL", 5, 9, domain="GIL Trace")
+    th.range("Waiting for GIL", 2, 5, domain="GIL Trace")
     v2 = ["CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "StringIds"]
     source = t.write(tmp_path / "in.sqlite", v2=v2)
     target = scrub(source, tmp_path / "out.sqlite", map_paths=[("/home/alice", "/home/alice")]).target
@@ -416,6 +419,9 @@ def test_built_traces_lose_nothing_that_is_read(tmp_path: Path, schema: str) -> 
         assert_same(after, again)
         assert before.ranges.names == after.ranges.names
         assert before.missing == after.missing
+        assert before.gil is not None
+        assert after.gil is not None
+        assert before.gil.holding.tolist() == after.gil.holding.tolist() == [0, 1]
     assert dict(twice.removed) == {}
 
 

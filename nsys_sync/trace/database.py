@@ -61,12 +61,15 @@ class Database:
             return self._rows.execute(sql, parameters).fetchall()
 
     def listed(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        """Rows of a small table in which all these columns are filled; none if the export lacks one of them."""
+        """Rows of a small table in which all these columns are filled; none if the export lacks one of them.
+
+        In an order of their own, so that of rows which contradict each other the same one is believed in every file.
+        """
         if not self.has(table, *columns):
             return []
         names = ", ".join(f'"{column}"' for column in columns)
         filled = " AND ".join(f'"{column}" IS NOT NULL' for column in columns)
-        return self.rows(f"SELECT {names} FROM {self.table(table)} WHERE {filled}")
+        return sorted(self.rows(f"SELECT {names} FROM {self.table(table)} WHERE {filled}"), key=repr)
 
     def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
         """Values of StringIds by id; ids that are not there are left out."""

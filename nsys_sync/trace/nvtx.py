@@ -16,7 +16,9 @@ from nsys_sync.trace.tables import Column, GilSpans, Marks, Ranges, StackFrame, 
 
 PythonFrames = Literal["recorded", "not_exported", "not_recorded"]
 
-_GIL = "GIL Trace"
+GIL_DOMAIN = "GIL Trace"
+HOLDING, WAITING = "Holding GIL", "Waiting for GIL"
+
 _MARK, _PUSH_POP, _START_END, _DOMAIN = 34, 59, 60, 75
 
 
@@ -168,15 +170,15 @@ def read_gil(db: Database) -> GilSpans | None:
     """When threads held or awaited Python's global lock; None where it was not traced."""
     if not db.has("NVTX_EVENTS", "eventType", "domainId", "globalTid"):
         return None
-    pairs = _domains(db, (_GIL,))[_GIL]
+    pairs = _domains(db, (GIL_DOMAIN,))[GIL_DOMAIN]
     if not pairs:
         return None
     listed = ",".join(str(number) for number in sorted({number for _, number in pairs}))
     start, end, tid, domain, holding = db.columns(
         "NVTX_EVENTS",
-        ("start", "end", "globalTid", "domainId", f"({_text(db)} = 'Holding GIL') + 0"),
+        ("start", "end", "globalTid", "domainId", f"({_text(db)} = '{HOLDING}') + 0"),
         f"eventType = {_PUSH_POP} AND domainId IN ({listed}) AND globalTid IS NOT NULL AND {SANE} "
-        f"AND {_text(db)} IN ('Holding GIL', 'Waiting for GIL')",
+        f"AND {_text(db)} IN ('{HOLDING}', '{WAITING}')",
     )
     keep = _in_domains(pairs, tid, domain)
     start, end, tid, holding = start[keep], end[keep], tid[keep], holding[keep]

@@ -321,6 +321,17 @@ def test_the_order_of_rows_changes_nothing(tmp_path_factory: pytest.TempPathFact
     assert read(small().write(folder / "a")) == read(small().write(folder / "b", shuffle=seed))
 
 
+def test_rows_that_contradict_each_other_are_believed_in_any_order(tmp_path: Path) -> None:
+    t = small()
+    t.process(pid=100, name="/usr/bin/torchrun").thread(1, name="renamed")
+    t.device(0, name="NVIDIA H100")
+    t.device(0, name="NVIDIA H200")
+    t.row("TARGET_INFO_CUDA_DEVICE", gpuId=3, cudaId=0, pid=100)
+    t.row("TARGET_INFO_SESSION_START_TIME", utcTime="2020-01-01T00:00:00")
+    seen = [read(t.write(tmp_path / f"{seed}", shuffle=seed)) for seed in range(6)]
+    assert all(one == seen[0] for one in seen)
+
+
 def shuffled(source: Path, target: Path, seed: int) -> None:
     """A copy of an export with the rows of every table in random order."""
     with closing(sqlite3.connect(target)) as connection:
