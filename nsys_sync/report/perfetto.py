@@ -86,7 +86,7 @@ def _text(text: str) -> str:
 
 def _us(ns: int) -> str:
     """Microseconds with all digits: a float would lose the last ones of a long trace."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
+    return f"{'-' * (ns < 0)}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
 
 
 def _head(name: str, category: str) -> str:
@@ -101,9 +101,9 @@ def _track(pid: int, track: int) -> str:
 def _slices(start: Column, end: Column, heads: Iterable[str], tails: Iterable[str]) -> Iterator[str]:
     """Slices from columns of equal length; a tail is all that follows the length."""
     length = np.maximum(end - start, 0)
-    times = _rows(start // 1000, start % 1000, length // 1000, length % 1000)
-    for (at, at_ns, for_, for_ns), head, tail in zip(times, heads, tails, strict=True):
-        yield f'{head}{at}.{at_ns:03d},"dur":{for_}.{for_ns:03d}{tail}}}'
+    times = _rows(start, abs(start) // 1000, abs(start) % 1000, length // 1000, length % 1000)
+    for (signed, at, at_ns, for_, for_ns), head, tail in zip(times, heads, tails, strict=True):
+        yield f'{head}{"-" * (signed < 0)}{at}.{at_ns:03d},"dur":{for_}.{for_ns:03d}{tail}}}'
 
 
 def _pick(values: Sequence[str], index: Column) -> Iterator[str]:

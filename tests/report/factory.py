@@ -297,3 +297,78 @@ def make_timeline(
         start_ns=0,
         end_ns=int(steps * step_ns + 30_000),
     )
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> Timeline:
+    """Any timeline that keeps the door's promises: sorted columns, indices in range or -1, times in any order else."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n_calls, n_ops, n_gaps, n_ranges = (draw(st.integers(0, 60)) for _ in range(4))
+    processes = draw(st.integers(1, 4))
+    end = draw(st.sampled_from([1, 50, 10_000, 10**9, 10**14]))
+    names = draw(st.lists(text(), min_size=1, max_size=4))
+    sites = draw(st.integers(0, 5))
+
+    def extents(number: int) -> tuple[Any, Any]:
+        start = np.sort(rng.integers(-5, end, number))
+        length = rng.integers(0, max(2, end // draw(st.sampled_from([1, 10, 1000]))), number)
+        length[rng.random(number) < 0.1] = 0
+        return start, start + length
+
+    def any_of(low: int, high: int, number: int) -> Any:
+        return rng.integers(low, max(low + 1, high), number)
+
+    call_start, call_end = extents(n_calls)
+    op_start, op_end = extents(n_ops)
+    range_start, range_end = extents(n_ranges)
+    gap_start, gap_end = extents(n_gaps)
+    category = any_of(0, 5, n_calls)
+    blocking = category == 2
+    tid = (any_of(41, 41 + processes, n_calls) << 24) | any_of(1, 40, n_calls)
+    device = np.sort(any_of(0, 3, n_gaps))
+    causes = any_of(0, 10, 8 * n_gaps).reshape(n_gaps, 8)
+    return Timeline(
+        calls=CallColumns(
+            start=call_start,
+            end=call_end,
+            tid=tid,
+            pid=tid >> 24 << 24,
+            name=any_of(0, len(names), n_calls),
+            category=category,
+            site=np.where(blocking, any_of(-1, sites, n_calls), -1),
+            event=np.where(blocking, np.cumsum(blocking) // 2, -1),
+        ),
+        ops=OpColumns(
+            start=op_start,
+            end=op_end,
+            device=any_of(0, 3, n_ops),
+            context=any_of(1, 3, n_ops),
+            stream=any_of(1, 30, n_ops),
+            pid=any_of(41, 41 + processes, n_ops) << 24,
+            kind=any_of(0, 4, n_ops),
+            name=any_of(-1, len(names), n_ops),
+            call=any_of(-1, n_calls, n_ops),
+        ),
+        gaps=GapColumns(
+            device=device,
+            start=gap_start,
+            end=gap_end,
+            next_op=any_of(-1, n_ops, n_gaps),
+            site=any_of(-1, sites, n_gaps),
+            causes=causes,
+        ),
+        ranges=RangeColumns(
+            start=range_start,
+            end=range_end,
+            tid=(any_of(41, 41 + processes, n_ranges) << 24) | 7,
+            pid=any_of(41, 41 + processes, n_ranges) << 24,
+            name=any_of(0, len(names), n_ranges),
+            step=any_of(-1, 5, n_ranges),
+        ),
+        call_names=names,
+        op_names=names,
+        range_names=names,
+        thread_names={int(t): names[0] for t in tid[:3]},
+        start_ns=0,
+        end_ns=end,
+    )
