@@ -268,7 +268,7 @@ class Cleaner:
         """The launcher's note on the capture; None if it is not one."""
         try:
             info = msgspec.json.decode(value if isinstance(value, bytes) else b"", type=capture_info.CaptureInfo)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return None
         texts = {name: self.text(getattr(info, name)) for name in ("nsys_version", "range", "started_utc")}
         clean = msgspec.structs.replace(

@@ -423,6 +423,6 @@ def _capture(db: Database, warnings: list[tuple[str, str]]) -> capture_info.Capt
         return None
     try:
         return msgspec.json.decode(text, type=capture_info.CaptureInfo)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         warnings.append(("capture-note", "The launcher's note on the capture is damaged and was left out."))
         return None

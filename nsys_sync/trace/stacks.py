@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -21,9 +21,12 @@ PYTHON_DOMAINS = {
 RawFrame = tuple[int, int, int]
 
 
+_StringId = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
+
+
 class _Frame(msgspec.Struct):
-    function: int = msgspec.field(name="Function", default=-1)
-    file: int = msgspec.field(name="File", default=-1)
+    function: _StringId = msgspec.field(name="Function", default=-1)
+    file: _StringId = msgspec.field(name="File", default=-1)
     line: int = msgspec.field(name="Line", default=0)
 
 
@@ -53,7 +56,7 @@ def from_json(text: str) -> list[RawFrame] | None:
         for key, value in outer.items():
             if key in PYTHON_DOMAINS:
                 return [(f.function, f.file, f.line & 0xFFFFFFFF) for f in _PAYLOAD.decode(value).frames]
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         pass
     return None
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_sync.errors import InputError
+from nsys_sync.scrub import scrub
 from nsys_sync.trace.reader import Trace, open_trace
 from nsys_sync.trace.tables import StackFrame
 from tests.builder import (
@@ -252,6 +253,34 @@ def test_marks_of_other_libraries_are_no_stacks(tmp_path: Path) -> None:
     seen = read(t.write(tmp_path / "t"))
     assert seen["at_call.start"] == [6]
     assert seen["at_call.row"] == [()]
+
+
+DEEP = "[" * 200_000
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        DEEP,
+        f'{{"Python Backtrace on CUDA":{DEEP}',
+        f'{{"other":{DEEP}',
+        '{"Python Backtrace on CUDA":{"Frames":[{"Function":-99999999999999999999,"File":1,"Line":1}]}}',
+        '{"Python Backtrace on CUDA":{"Frames":[{"Function":18446744073709551615,"File":1,"Line":1}]}}',
+        '{"Python Backtrace on CUDA":{"Frames":[{"Function":"f","File":1,"Line":1}]}}',
+        '{"Python Backtrace on CUDA":{"Frames":7}}',
+        '{"Python Backtrace on CUDA":null}',
+    ],
+)
+def test_payloads_that_are_no_stacks_are_empty(tmp_path: Path, payload: str) -> None:
+    t = TraceBuilder()
+    th = t.process().thread()
+    th.sync(SYNC, 10, 20, frames=FRAMES)
+    th.payload(30, "Python Backtrace on CUDA", payload)
+    t.capture_info(f'{{"tool_version":"1","x":{payload}')
+    seen = read(t.write(tmp_path / "t"))
+    assert [len(stack) for stack in seen["at_call.row"]] == [2, 0]
+    assert [slug for slug, _ in seen["warnings"]] == ["capture-note"]
+    assert scrub(tmp_path / "t", tmp_path / "clean").target.exists()
 
 
 def test_a_domain_id_means_another_domain_in_another_process(tmp_path: Path) -> None:
