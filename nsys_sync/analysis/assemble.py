@@ -11,7 +11,7 @@ import numpy as np
 from nsys_sync._version import __version__
 from nsys_sync.analysis import findings as f
 from nsys_sync.analysis import timeline as t
-from nsys_sync.analysis.calls import Activity, Blocking, Events, blocked_time, copies_of, low_median
+from nsys_sync.analysis.calls import Activity, Blocking, Events, Mask, blocked_time, copies_of, low_median
 from nsys_sync.analysis.evidence import COPY_KINDS, Evidence
 from nsys_sync.analysis.headline import choose_headline
 from nsys_sync.analysis.idle import OVERHEAD, REFILL, WAIT, Blame, DeviceBusy
@@ -208,7 +208,7 @@ def _redundant(found: Findings) -> Column:
     return result
 
 
-def _calls_in_steps(found: Findings) -> Column:
+def _calls_in_steps(found: Findings) -> Mask:
     """For each blocking call whether it began inside a step of its process."""
     start = found.activity.calls.start[found.blocking.row]
     pid = found.activity.process(found.blocking.row)
@@ -257,7 +257,7 @@ def _sites(found: Findings, sources: Sources, catalogue: Catalogue, *, measured:
                 source=readable,
                 events=len(event),
                 redundant=int(redundant[event].sum()),
-                calls_per_step=per_step,
+                calls_per_step=_in_own_processes(found, calls, in_steps),
             )
         )
         idle = charged.idle[event]
@@ -302,6 +302,13 @@ def _sites(found: Findings, sources: Sources, catalogue: Catalogue, *, measured:
             )
         )
     return sorted(result, key=lambda s: (-s.wait_ns.total, s.id))
+
+
+def _in_own_processes(found: Findings, calls: Column, in_steps: Mask) -> float | None:
+    """Calls a step of the processes that make these calls at all; None where those have no steps."""
+    pids = distinct(np.sort(found.activity.process(found.blocking.row[calls])))
+    steps = sum(len(s.start) for s in found.steps if s.pid in pids)
+    return float(in_steps[calls].sum()) / steps if steps else None
 
 
 def _rows_of(column: Column, by: Column, wanted: Column) -> Column:
@@ -427,7 +434,7 @@ def _trace_info(found: Findings) -> f.TraceInfo:
     notes += [("not-recorded", text) for table, text in _NOT_RECORDED.items() if table in trace.missing]
     if trace.python_frames in _FRAMES:
         notes.append(_FRAMES[trace.python_frames])
-    if capture and capture.nsys_version and meta.exporter_version and capture.nsys_version != meta.exporter_version:
+    if capture and _release(capture.nsys_version) != _release(meta.exporter_version):
         notes.append(
             ("nsys-versions", f"Captured by nsys {capture.nsys_version}, exported by nsys {meta.exporter_version}.")
         )
@@ -463,6 +470,11 @@ def _trace_info(found: Findings) -> f.TraceInfo:
         ],
         warnings=[f.Note(slug=slug, text=text) for slug, text in notes],
     )
+
+
+def _release(version: str | None) -> str:
+    """Year and number of an nsys release: what its tools say beyond that differs within one installation."""
+    return ".".join((version or "").split(".")[:2])
 
 
 def _ranks(trace: Trace) -> dict[int, int]:

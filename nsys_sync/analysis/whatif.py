@@ -16,7 +16,7 @@ from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.steps import ProcessSteps
 from nsys_sync.trace.columns import distinct
 from nsys_sync.trace.reader import Trace
-from nsys_sync.trace.tables import PINNED, Column
+from nsys_sync.trace.tables import MEMCPY, PINNED, Column
 
 #: How long after a wait the host may still be slower than usual (ns), but no longer than it waited.
 RECOVERY = 1_000_000
@@ -94,6 +94,7 @@ class Predictor:
     host_speed: float
     near: Column
     busy_per_step: int
+    compute_per_step: int
     reasons: list[str]
     keep: Mask
     _spent: int = 0
@@ -129,7 +130,8 @@ class Predictor:
             savings=savings,
             host_speed=speed,
             near=near,
-            busy_per_step=_busy_per_step(activity, chosen) if chosen else 0,
+            busy_per_step=int(np.mean(_active(activity, chosen, copies=True))) if chosen else 0,
+            compute_per_step=int(np.median(_active(activity, chosen, copies=False))) if chosen else 0,
             reasons=_reasons(trace, activity, model, assumed=savings.assumed) if model else [],
             keep=_last_of_process(events),
         )
@@ -156,7 +158,9 @@ class Predictor:
             outcome = replay.run(model, prepared, replay.Scenario(removed, saved, extra))
             settled.append(outcome.settled)
             medians.append(int(np.median(np.diff(outcome.completions))))
-        bound = self._bound(saved)
+        # On several streams the replay lets kernels run side by side that would contend for the GPU.
+        medians = [max(median, self.compute_per_step) for median in medians]
+        bound = max(self._bound(saved), self.compute_per_step)
         # Where everything was near a wait the host's own speed is unknown: it may be fast enough not to matter.
         unknown = self.host_speed == 0 and bool(gain[gone].any())
         low, high = min(*medians, bound) if unknown else min(medians), max(medians)
@@ -263,15 +267,18 @@ def _host_speed(activity: Activity, events: Events) -> tuple[float, Column]:
     return (min(fast / slow, 1.0) if slow else 0.0), near
 
 
-def _busy_per_step(activity: Activity, steps: ProcessSteps) -> int:
-    """GPU time (ns) a step of the busiest device of the process, between the first and the last completion."""
+def _active(activity: Activity, steps: ProcessSteps, *, copies: bool) -> Column:
+    """By step the time (ns) between completions in which the process's busiest device was active, with or without
+    copies counted.
+    """
     ops = activity.ops
-    low, high = steps.completion[:1], steps.completion[-1:]
-    most = 0
+    most = np.zeros(len(steps.durations), dtype=np.int64)
     for device in distinct(np.sort(ops.device[ops.pid == steps.pid])):
-        rows = np.flatnonzero(ops.device == device)
-        most = max(most, int(measure(*union(ops.start[rows], ops.end[rows]), low, high)[0]))
-    return most // max(len(steps.durations), 1)
+        rows = np.flatnonzero((ops.device == device) & (copies | (ops.kind != MEMCPY)))
+        active = measure(*union(ops.start[rows], ops.end[rows]), steps.completion[:-1], steps.completion[1:])
+        if active.sum() > most.sum():
+            most = active
+    return most
 
 
 def _reasons(trace: Trace, activity: Activity, model: replay.Model, *, assumed: bool) -> list[str]:

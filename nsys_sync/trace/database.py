@@ -34,7 +34,11 @@ class Database:
         with self.reading():
             self._rows = sqlite3.connect(self._uri, uri=True)
             self._rows.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            self._tables = self._find_tables()
+            try:
+                self._tables = self._find_tables()
+            except sqlite3.Error:
+                self._rows.close()
+                raise
 
     def close(self) -> None:
         """Close the database; nothing can be read afterwards."""
