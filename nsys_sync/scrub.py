@@ -94,7 +94,7 @@ RULES: dict[str, Rule] = {
         strings=("textId",),
         texts={
             "text": f"CASE WHEN {_IN_RANGE} THEN {_clean('text')} END",
-            "textId": f"CASE WHEN {_IN_RANGE} THEN textId END",
+            "textId": f"CASE WHEN {_IN_RANGE} AND typeof(textId) = 'integer' THEN textId END",
         },
         computed={
             "jsonText": "(SELECT json FROM kept_mark JOIN kept_stack USING (stack) WHERE kept_mark.id = source.rowid)"
@@ -107,7 +107,7 @@ RULES: dict[str, Rule] = {
     ),
     "PROFILER_OVERHEAD": Rule(_OF_THREAD, without=("nameId",)),
     "DIAGNOSTIC_EVENT": Rule(_is("message", "text"), texts={"text": "text"}),
-    "TARGET_INFO_GPU": Rule(texts={"name": _clean("name"), "chipName": _clean("chipName")}, without=("luid",)),
+    "TARGET_INFO_GPU": Rule(texts={"name": _clean("name")}, without=("luid",)),
     "TARGET_INFO_CUDA_DEVICE": Rule(f"pid {_OF_PID}"),
     "TARGET_INFO_CUDA_CONTEXT_INFO": Rule(f"processId {_OF_PID}"),
     "TARGET_INFO_CUDA_STREAM": Rule(f"processId {_OF_PID}"),
@@ -645,7 +645,9 @@ class _Copy:
         for column in rule.strings:
             if column in terms:
                 kind = _MODULE if column == "module" else _FREE if column == "textId" else _CODE
-                self._keep_strings(f'SELECT DISTINCT "{column}" FROM main.{name} WHERE "{column}" NOT NULL', kind)
+                self._keep_strings(
+                    f'SELECT DISTINCT "{column}" FROM main.{name} WHERE typeof("{column}") = \'integer\'', kind
+                )
 
     def _drop(self, table: str, rows: int) -> None:
         labels = table.startswith("ENUM_")
