@@ -185,6 +185,11 @@ def _copy_in_call(activity: Activity, blocking: Blocking, events: Events, comput
     call = activity.launch[own]
     low = np.maximum(ops.start[own], calls.start[call])
     high = np.maximum(np.minimum(ops.end[own], calls.end[call]), low)
+    # One call can copy in several pieces at once.
+    place = call * (max(compute, default=0) + 1) + ops.device[own]
+    by = order(place, low)
+    own, call, low, high = own[by], call[by], low[by], high[by]
+    low = np.minimum(_free_start(place[by], low, high), high)
     alone = high - low
     for device, cover in compute.items():
         mine = ops.device[own] == device
@@ -205,9 +210,9 @@ _SLICE = 1 << 17
 class _Demands:
     """Claims of gaps on the credit of sync events, and the parts of gaps that need no credit.
 
-    gap, event, size, kind (WAIT or REFILL), when (ns): one row a claim, sorted by event, then in the order in which
-    credit is spent. late: claims on credit that was dropped before. plain: shape (gaps, 8), host counts as if no
-    refill was granted.
+    gap, event, size, kind (WAIT or REFILL), when (ns; of a REFILL the launch that was late): one row a claim, sorted
+    by event, then in the order in which credit is spent. late: claims on credit that was dropped before. plain: shape
+    (gaps, 8), host counts as if no refill was granted.
     """
 
     gap: Column
@@ -288,8 +293,8 @@ class _Demands:
     def together(self, events: Events, credit: Column) -> int:
         """Idle (ns) that the claims would get if the credit of a process's earlier events was kept.
 
-        Waiting draws on its own event, catching up on whatever the process has left: a stock that events fill and
-        refills empty, whose lowest debt is what stays unmet.
+        Waiting draws on its own event, catching up on whatever the process's events before the launch have left: a
+        stock that events fill and refills empty, whose lowest debt is what stays unmet.
         """
         waits = self.kind == WAIT
         waited = np.zeros(len(events), dtype=np.int64)
@@ -301,7 +306,8 @@ class _Demands:
             own = np.flatnonzero(events.pid == process)
             when = np.concatenate((events.start[own], self.when[refills]))
             change = np.concatenate(((credit - waited)[own], -self.size[refills]))
-            by = np.lexsort((np.repeat([0, 1], [len(own), len(refills)]), when))
+            # A wait that begins with the launch is no reason for the launch to be late.
+            by = np.lexsort((np.repeat([1, 0], [len(own), len(refills)]), when))
             stock = np.cumsum(change[by])
             unmet = -min(int(stock.min(initial=0)), 0)
             total += int(self.size[refills].sum()) - unmet
@@ -363,7 +369,7 @@ class _Reader:
             np.concatenate((piece_event[waiting], self.event_of_call[launch[copied]], recent[refilled])),
             np.concatenate(((high - low)[waiting], own_copy[copied], refill[refilled])),
             np.repeat(np.array([WAIT, WAIT, REFILL], dtype=np.int8), counts),
-            np.concatenate((low[waiting], a[copied], b[refilled])),
+            np.concatenate((low[waiting], a[copied], calls.start[launch[refilled]])),
             np.concatenate((np.zeros(counts[0] + counts[1], dtype=bool), dropped[refilled])),
         )
         return [column[by] for column in columns]
