@@ -1,7 +1,8 @@
 """A copy of an export that holds what a report shows and nothing else.
 
-Everything is left behind unless a rule names it: tables and columns of text by name, numbers within kept tables,
-strings only where a kept column refers to them. The copy is a new database, so nothing deleted is in its pages.
+Everything is left behind unless a rule (``trace.harmless``) names it: tables and columns of text by name, numbers in
+the kept tables, strings only where a kept column refers to them. Texts that are kept are cleaned (``trace.private``).
+The copy is a new database, so nothing deleted is in its pages.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import sqlite3
 import tempfile
 from collections import Counter
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cached_property
-from html import escape, unescape
+from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -29,285 +29,17 @@ from nsys_sync.errors import InputError, OutputError, UsageError
 from nsys_sync.trace import capture_info, stacks
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.files import sqlite_file
+from nsys_sync.trace.harmless import OPS, RULES, RUNTIME, Rule, is_usual
 from nsys_sync.trace.nvtx import GIL_DOMAIN, HOLDING, WAITING, payload_layouts
+from nsys_sync.trace.private import LIBRARY, Cleaner, Private, recorded_variables
 from nsys_sync.trace.reader import check_export
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-REMOVED = "[removed]"
+    from collections.abc import Iterator, Mapping, Sequence
 
 Counts = tuple[tuple[str, int], ...]
 
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
-
-
-# --- what is kept ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What is kept of a table.
-
-    rows: an SQL condition; {NAME} in it is another table. strings: columns that refer to StringIds. texts: columns of
-    text with the SQL expression that makes them harmless; computed: columns that are there in any case. without:
-    columns of numbers that are not kept. All other columns are kept if they are declared as numbers, and of their
-    values only the numbers.
-    """
-
-    rows: str = "1"
-    strings: tuple[str, ...] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
-    computed: Mapping[str, str] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-
-
-def _clean(column: str) -> str:
-    # As a blob, because a text that is not UTF-8 never reaches a function.
-    return f"clean(CAST({column} AS BLOB))"
-
-
-def _is(kind: str, text: str) -> str:
-    return f"usual('{kind}', CAST({text} AS BLOB))"
-
-
-_OF_PROCESS = "globalPid IS NULL OR globalPid IN (SELECT id FROM kept_process)"
-_OF_THREAD = "globalTid IN (SELECT id FROM kept_thread)"
-_OF_PID = "IN (SELECT (id >> 24) & 0xFFFFFF FROM kept_process)"
-_IN_RANGE = "source.rowid IN (SELECT id FROM kept_range)"
-_PAIR = {"name": "name", "value": "value"}
-_RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-_OPS = tuple(
-    f"CUPTI_ACTIVITY_KIND_{name}"
-    for name in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "SYNCHRONIZATION", "CUDA_EVENT")
-)
-
-RULES: dict[str, Rule] = {
-    _RUNTIME: Rule(strings=("nameId",)),
-    **dict.fromkeys(_OPS, Rule(_OF_PROCESS, without=("virtualAddress",))),
-    _OPS[0]: Rule(_OF_PROCESS, strings=("shortName", "demangledName"), without=("mangledName",)),
-    "CUDA_CALLCHAINS": Rule(
-        f"id IN (SELECT callchainId FROM {{{_RUNTIME}}})", strings=("symbol", "module"), without=("originalIP",)
-    ),
-    "NVTX_EVENTS": Rule(
-        f"{_IN_RANGE} OR source.rowid IN (SELECT id FROM kept_mark)",
-        strings=("textId",),
-        texts={
-            "text": f"CASE WHEN {_IN_RANGE} THEN {_clean('text')} END",
-            "textId": f"CASE WHEN {_IN_RANGE} AND typeof(textId) = 'integer' THEN textId END",
-        },
-        computed={
-            "jsonText": "(SELECT json FROM kept_mark JOIN kept_stack USING (stack) WHERE kept_mark.id = source.rowid)"
-        },
-        without=("jsonTextId", *(f"{kind}Value" for kind in ("uint64", "int64", "double", "uint32", "int32", "float"))),
-    ),
-    "PROCESSES": Rule("globalPid IN (SELECT id FROM kept_process)", texts={"name": _clean("name")}),
-    "ThreadNames": Rule(
-        f"{_OF_THREAD} AND nameId IN (SELECT id FROM {{StringIds}} WHERE {_is('thread', 'value')})", strings=("nameId",)
-    ),
-    "PROFILER_OVERHEAD": Rule(_OF_THREAD, without=("nameId",)),
-    "DIAGNOSTIC_EVENT": Rule(_is("message", "text"), texts={"text": "text"}),
-    "TARGET_INFO_GPU": Rule(texts={"name": _clean("name")}, without=("luid",)),
-    "TARGET_INFO_CUDA_DEVICE": Rule(f"pid {_OF_PID}"),
-    "TARGET_INFO_CUDA_CONTEXT_INFO": Rule(f"processId {_OF_PID}"),
-    "TARGET_INFO_CUDA_STREAM": Rule(f"processId {_OF_PID}"),
-    "TARGET_INFO_SESSION_START_TIME": Rule(_is("time", "utcTime"), texts={"utcTime": "utcTime"}),
-    "TARGET_INFO_SYSTEM_ENV": Rule(_is("system", "name || '=' || value"), texts=_PAIR),
-    "ANALYSIS_DETAILS": Rule(),
-    "META_DATA_CAPTURE": Rule(_is("option", "name || '=' || value"), texts=_PAIR),
-    "META_DATA_EXPORT": Rule(_is("export", "name || '=' || value"), texts=_PAIR),
-    capture_info.TABLE: Rule(
-        "name = 'capture' AND note(CAST(value AS BLOB)) NOT NULL",
-        texts={"name": "name", "value": "note(CAST(value AS BLOB))"},
-    ),
-}
-
-_OPTIONS = "COLLECT|CUDA_|LINUX_PERF_OPTIONS|OS_RUNTIME_OPTIONS|PYTHON_BACKTRACE_SAMPLING_OPTIONS|SHOW|TRACE|USE_"
-
-#: Texts that say nothing about whose machine it was, whole, by the kind that the rules name.
-USUAL: dict[str, re.Pattern[str]] = {
-    kind: re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
-    for kind, patterns in {
-        "thread": (
-            r"python[\d.]{0,5}",
-            r"pt_(?:autograd|nccl_watchdg|nccl_heartbt|tcpstore_uv|elastic|main_thread|data_pin)(?:_\d+)?",
-            r"cuda[\da-f-]{0,11}|cuda-EvtHandlr|CUPTI worker thread|torchrun|jemalloc_bg_thd",
-            r"\[NSys\]|\[NSys Comms\]|NSys PySampling|\*\d+#CommsProcesso",
-        ),
-        "message": (
-            r"Not all [A-Za-z ]{2,40} events might have been collected\.",
-            r"No [A-Za-z ]{2,40} events collected\. Does the process use [A-Za-z ]{2,40}\?",
-            r"Number of [A-Za-z ]{2,40} (?:collected|produced): \t?\d+(?:, CUPTI buffers: \d+)?\.",
-            r"Number of CUPTI events produced: \t?\d+, CUPTI buffers: \d+ of \d+\. Some CUPTI events might be missing",
-            r"Profiling has (?:started|stopped)\.",
-            r"Profiling started due to cudaProfilerStart API invoked in the application\.",
-        ),
-        "time": (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?",),
-        "system": (r"(?:NvDriverVersion|CudaDriverVersion)=[\d.]{1,20}", r"CpuArchitecture=(?:x86_64|aarch64|arm64)"),
-        "option": (
-            r"CAPTURE_EVENT_TYPE=(?:Cuda|NvtxEvents|OSRuntime|Graphics)",
-            rf"(?:PROCESS_\d+:)?(?:{_OPTIONS})[A-Z_]*(?::[A-Z_]+)?=(?:true|false|\d{{1,12}}|Graph|Node|ProcessTree)",
-            r"(?:RUN_DURATION|START_DELAY)_MS=\d{1,12}",
-        ),
-        "export": (
-            r"EXPORT_PRODUCT_NAME=NVIDIA Nsight Systems",
-            r"EXPORT_(?:PRODUCT_VERSION|PRODUCT_DATE|SCHEMA_VERSION|SCHEMA_VERSION_(?:MAJOR|MINOR|MICRO))=[\d.]{1,20}",
-            r"EXPORT_(?:PARAM|CONFIG)_[A-Z_]+=(?:true|false|\d{1,20})",
-        ),
-    }.items()
-}
-
-
-def _usual(kind: str, text: bytes | None) -> bool:
-    return text is not None and USUAL[kind].fullmatch(text.decode("utf-8", "replace")) is not None
-
-
-# --- texts that are kept ---------------------------------------------------------------------------------------------
-
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS(?!IVE)|KEY|CRED|AUTH|COOKIE|DSN|WEBHOOK", re.IGNORECASE)
-_PATH = re.compile(r"(?:/[\w.@-]+)+/?")
-#: What well-known services' keys look like.
-_KEY = re.compile(
-    r"\b(?:[spr]k-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|AKIA[0-9A-Z]{16}|"
-    r"xox[abprs]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
-)
-_USER_NAMES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "EXPORT_USER")
-_HOST_NAMES = ("HOSTNAME", "HOST", "EXPORT_HOST", "DEVICE_DISPLAY_NAME", "SLURMD_NODENAME")
-_COMMON = {
-    "root",
-    "user",
-    "users",
-    "host",
-    "home",
-    "localhost",
-    "nobody",
-    "python",
-    "torch",
-    "workspace",
-    "data",
-    "opt",
-}
-_HOME = re.compile(r"(?<![\w.~/-])((?:/[\w.-]+){0,2}/(?:home|Users|users))/[^/\s:;,'\"<>|]+")
-_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
-
-
-@dataclass(frozen=True)
-class Private:
-    """What the recorded environment gives away: secrets by value, names of users and of hosts."""
-
-    secrets: frozenset[str] = frozenset()
-    users: frozenset[str] = frozenset()
-    hosts: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, variables: Iterable[tuple[str, str]]) -> Private:
-        """Sort (name, value) pairs; short values would hide half of the copy."""
-        secrets, users, hosts = set(), set(), set()
-        for name, value in variables:
-            if name in _USER_NAMES and len(value) > 2 and value.lower() not in _COMMON:
-                users.add(value)
-            elif name in _HOST_NAMES and len(value) > 2 and value.lower() not in _COMMON:
-                hosts.add(value)
-            elif len(value) > 7 and _SECRET_NAME.search(name) and not _PATH.fullmatch(value):
-                secrets.add(value)
-        return cls(frozenset(secrets), frozenset(users), frozenset(hosts))
-
-
-@dataclass(frozen=True)
-class Cleaner:
-    """Rewrites texts that are kept: secrets, mapped paths, home folders, names of users and hosts.
-
-    paths: (old, new) beginnings of paths, tried in order.
-    """
-
-    private: Private
-    paths: Sequence[tuple[str, str]] = ()
-
-    @cached_property
-    def _renamed(self) -> dict[str, str]:
-        """New by old paths, the first of equals; also as HTML-escaped, which is how Python frames are stored."""
-        renamed: dict[str, str] = {}
-        for old, new in self.paths:
-            renamed.setdefault(old, new)
-            renamed.setdefault(escape(old, quote=False), escape(new, quote=False))
-        return renamed
-
-    @cached_property
-    def _mapped(self) -> re.Pattern[str]:
-        olds = "|".join(re.escape(old) for old in self._renamed)
-        return re.compile(rf"(?<![\w.~/-])(?:{olds})(?=/|$|[^\w./~-])")
-
-    def text(self, value: object) -> str | None:
-        """A text of any kind; None stays None."""
-        text = self.string(value)
-        return None if text is None else self._names(_KEY.sub(REMOVED, text))
-
-    def string(self, value: object) -> str | None:
-        """A value of StringIds: a path, or a name of code in which no word is anybody's."""
-        if value is None:
-            return None
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        if "\0" in text:
-            return REMOVED
-        for secret in self.private.secrets:
-            text = text.replace(secret, REMOVED)
-        if self.paths:
-            text = self._mapped.sub(lambda found: self._renamed[found[0]], text)
-        text = _HOME.sub(r"\1/user", text)
-        return self._names(_KEY.sub(REMOVED, text)) if text.startswith("/") else text
-
-    def _names(self, text: str) -> str:
-        library = _LIBRARY.search(text)
-        head, tail = (text[: library.start()], text[library.start() :]) if library else (text, "")
-        for names, word in ((self.private.users, "user"), (self.private.hosts, "host")):
-            for name in names:
-                head = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", word, head)
-        return head + tail
-
-    def note(self, value: object) -> str | None:
-        """The launcher's note on the capture; None if it is not one."""
-        try:
-            info = msgspec.json.decode(value if isinstance(value, bytes) else b"", type=capture_info.CaptureInfo)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            return None
-        texts = {name: self.text(getattr(info, name)) for name in ("nsys_version", "range", "started_utc")}
-        clean = msgspec.structs.replace(
-            info,
-            tool_version=self.text(info.tool_version) or "",
-            flags=[self.text(flag) or "" for flag in _without_variables(info.flags)],
-            warnings=[(slug, self.text(text) or "") for slug, text in info.warnings],
-            sources={
-                self.text(file) or "": capture_info.SourceFile(
-                    sha256=source.sha256, lines={at: self.string(line) or "" for at, line in source.lines.items()}
-                )
-                for file, source in info.sources.items()
-            },
-            **texts,
-        )
-        return msgspec.json.encode(clean).decode()
-
-
-def _without_variables(flags: Sequence[str]) -> list[str]:
-    """Options of nsys without those that set environment variables, in whichever of their spellings."""
-    return [
-        flag
-        for before, flag in zip(["", *flags], flags, strict=False)
-        if before not in _SET_VARIABLE and not flag.startswith(_SET_VARIABLE) and "=" not in flag.partition("=")[2]
-    ]
-
-
-_SET_VARIABLE = ("-e", "--env-var")
-
-
-def _variables(text: str) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE pairs of an environment, one or many, however they are separated."""
-    for part in re.split(r"[\0\n]", text):
-        name, found, value = part.partition("=")
-        if found:
-            yield name.rpartition(":")[2].strip(), value.strip()
-
-
-# --- the copy --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -364,7 +96,7 @@ def scrub(
             check_export(db, source)
             if db.rows("PRAGMA encoding") != [("UTF-8",)]:
                 raise InputError("not-a-trace", f"{source} is not in UTF-8, so nsys did not write it.")
-            cleaner = Cleaner(Private.of(_recorded(db)), paths)
+            cleaner = Cleaner(Private.of(recorded_variables(db)), paths)
             with _one_sentence(source, target), closing(_attached(readable, work)) as connection:
                 removed, kept, folders = _Copy(db, connection, cleaner).run()
         _refuse_leaks(work, cleaner.private)
@@ -452,17 +184,6 @@ def _refuse_leaks(path: Path, private: Private) -> None:
             )
 
 
-def _recorded(db: Database) -> Iterator[tuple[str, str]]:
-    """Every variable and option that the export holds, wherever it is."""
-    for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"):
-        if db.has(table, "name", "value"):
-            for name, value in db.rows(f"SELECT name, value FROM {db.table(table)} WHERE value IS NOT NULL"):
-                yield str(name).rpartition(":")[2].upper(), str(value)
-                yield from _variables(str(value))
-    for (block,) in db.rows(f"SELECT value FROM {db.table('StringIds')} WHERE instr(CAST(value AS BLOB), x'00')"):
-        yield from _variables(str(block))
-
-
 def _attached(readable: Path, work: Path) -> sqlite3.Connection:
     """The new database, with the export as ``src``, which cannot change."""
     connection = sqlite3.connect(work, isolation_level=None)
@@ -513,7 +234,7 @@ class _Copy:
         for name, arity, function in (
             ("clean", 1, cleaner.text),
             ("note", 1, cleaner.note),
-            ("usual", 2, _usual),
+            ("usual", 2, is_usual),
             ("shown", 2, self._shown),
         ):
             connection.create_function(name, arity, function, deterministic=True)
@@ -608,12 +329,12 @@ class _Copy:
     def _choose_processes(self) -> None:
         """Processes and threads with CUDA calls, GPU work or NVTX events that are kept."""
         nvtx = "rowid IN (SELECT id FROM kept_mark) OR (rowid IN (SELECT id FROM kept_range) AND eventType <> 75)"
-        for table, where in ((_RUNTIME, "1"), ("NVTX_EVENTS", nvtx)):
+        for table, where in ((RUNTIME, "1"), ("NVTX_EVENTS", nvtx)):
             if self._db.has(table, "globalTid", *(["eventType"] if table == "NVTX_EVENTS" else [])):
                 query = f"SELECT DISTINCT globalTid FROM {self._source(table)} WHERE typeof(globalTid) = 'integer'"
                 self._sql.execute(f"INSERT OR IGNORE INTO kept_thread {query} AND ({where})")
         self._sql.execute("INSERT OR IGNORE INTO kept_process SELECT id & ~0xFFFFFF FROM kept_thread")
-        for table in _OPS:
+        for table in OPS:
             if self._db.has(table, "globalPid"):
                 query = f"SELECT DISTINCT globalPid FROM {self._source(table)} WHERE typeof(globalPid) = 'integer'"
                 self._sql.execute(f"INSERT OR IGNORE INTO kept_process {query}")
@@ -733,7 +454,7 @@ class _Copy:
 
     def _kept(self) -> Counts:
         queries = {
-            "kernel names": (_OPS[0], "SELECT count(DISTINCT shortName) FROM main.{}"),
+            "kernel names": (OPS[0], "SELECT count(DISTINCT shortName) FROM main.{}"),
             "names of ranges": ("NVTX_EVENTS", "SELECT count(DISTINCT coalesce(text, textId)) FROM main.{}"),
             "native symbols": ("CUDA_CALLCHAINS", "SELECT count(DISTINCT symbol) FROM main.{}"),
             "process names": ("PROCESSES", "SELECT count(DISTINCT name) FROM main.{}"),
@@ -757,7 +478,7 @@ class _Copy:
         folders: Counter[str] = Counter()
         for file in self._files:
             (text,) = self._sql.execute("SELECT value FROM main.StringIds WHERE id = ?", (file,)).fetchone()
-            library = _LIBRARY.search(str(text))
+            library = LIBRARY.search(str(text))
             end = library.end() - 1 if library else str(text).rfind("/")
             folders[unescape(str(text)[: max(end, 0)]) or "."] += 1
         return tuple(folders.most_common())

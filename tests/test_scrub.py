@@ -18,8 +18,9 @@ import pytest
 
 import nsys_sync
 from nsys_sync.errors import InputError, OutputError, UsageError
-from nsys_sync.scrub import REMOVED, scrub
+from nsys_sync.scrub import scrub
 from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
+from nsys_sync.trace.private import REMOVED
 from nsys_sync.trace.reader import Trace, open_trace
 from tests.builder import VM, TraceBuilder
 
