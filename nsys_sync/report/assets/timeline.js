@@ -162,10 +162,11 @@ function timelineFigure(openSite) {
     const shapes = new Map();
     const shape = (name) => { if (!shapes.has(name)) shapes.set(name, new Shape()); return shapes.get(name); };
     const labels = {x: [], y: [], text: [], colour: []};
+    const margin = state.drag === "pan" ? length : 0;
     let beyond = false;
     for (const lane of lanes) {
       const size = lane.bottom - lane.top;
-      for (const bar of barsFor(lane, from - length, to + length, pixel)) {
+      for (const bar of barsFor(lane, from - margin, to + margin, pixel)) {
         const end = Math.max(bar.end, bar.start + pixel);
         if (lane.kind === "gaps") addGap(shape, lane, bar, end, size);
         else addBar(shape, lane, bar, end, size);
