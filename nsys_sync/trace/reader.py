@@ -52,6 +52,7 @@ _OP_TABLES = {
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _OPTIONAL = (*_OP_TABLES, _SYNC, "CUDA_CALLCHAINS", "NVTX_EVENTS")
+_LAST_DEVICE = 0xFFFF
 _NO_EVENT = (-1, 0, 0xFFFFFFFF)
 
 
@@ -262,14 +263,14 @@ def _physical(db: Database, pid: Column, device: Column) -> Column:
         (int(str(p)), int(str(c))): int(str(g))
         for g, c, p in db.listed("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
     }
+    physical = np.where((device >= 0) & (device <= _LAST_DEVICE), device, -1)
     if not mapping or all(cuda == gpu for (_, cuda), gpu in mapping.items()):
-        return device
-    physical = device.copy()
+        return physical
     for global_pid in distinct(pid):
         mine = pid == global_pid
         for cuda in distinct(device[mine]):
-            gpu = mapping.get((os_pid(int(global_pid)), int(cuda)))
-            if gpu is not None:
+            gpu = mapping.get((os_pid(int(global_pid)), int(cuda)), -1)
+            if 0 <= gpu <= _LAST_DEVICE:
                 physical[mine & (device == cuda)] = gpu
     return physical
 

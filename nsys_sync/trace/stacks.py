@@ -48,6 +48,14 @@ class Layout(NamedTuple):
     file: int = 8
     line: int = 16
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether every field lies within its frame, and frames behind the count."""
+        inside = (
+            0 <= self.function <= self.size - 8 and 0 <= self.file <= self.size - 8 and 0 <= self.line <= self.size - 4
+        )
+        return inside and 0 <= self.frame_count <= self.frames - 4 and self.size <= 4096
+
 
 def from_json(text: str) -> list[RawFrame] | None:
     """Frames (function id, file id, line) of a mark's JSON text; None if it is not a Python stack."""
@@ -73,7 +81,7 @@ def from_binary(data: bytes, layouts: Mapping[int, Layout]) -> list[RawFrame] | 
     for at in range(8, min(8 + 24 * payloads, len(data) - 23), 24):
         schema, size, offset = struct.unpack_from("<QQQ", data, at)
         layout = layouts.get(schema)
-        if layout is None or offset + size > len(data) or size < layout.frames:
+        if layout is None or not layout.is_possible or offset + size > len(data) or size < layout.frames:
             continue
         (count,) = struct.unpack_from("<I", data, offset + layout.frame_count)
         first = offset + layout.frames

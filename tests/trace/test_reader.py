@@ -255,6 +255,36 @@ def test_marks_of_other_libraries_are_no_stacks(tmp_path: Path) -> None:
     assert seen["at_call.row"] == [()]
 
 
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("NVTX_PAYLOAD_SCHEMAS", "payloadSize = -40"),
+        ("NVTX_PAYLOAD_SCHEMAS", "payloadSize = 0"),
+        ("NVTX_PAYLOAD_SCHEMAS", "payloadSize = 7"),
+        ("NVTX_PAYLOAD_SCHEMAS", "payloadSize = 1 << 40"),
+        ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "offset = -8"),
+        ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "offset = 1 << 40"),
+        ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "type = 7"),
+        ("NVTX_EVENTS", "binaryData = substr(binaryData, 1, 60)"),
+        ("NVTX_EVENTS", "binaryData = substr(binaryData, 1, 5)"),
+        ("NVTX_EVENTS", "binaryData = zeroblob(200)"),
+    ],
+)
+def test_layouts_and_payloads_that_cannot_be_give_no_stack(tmp_path: Path, table: str, change: str) -> None:
+    path = small(payload=["binary"]).write(tmp_path / "t")
+    edit(path, f"UPDATE {table} SET {change}")
+    assert set(read(path)["at_call.row"]) == {()}
+
+
+@pytest.mark.parametrize("device", [-1, 1 << 16, 1 << 62, -(1 << 63)])
+def test_devices_that_cannot_be_are_none(tmp_path: Path, device: int) -> None:
+    path = small().write(tmp_path / "t")
+    edit(path, f"UPDATE {KERNEL} SET deviceId = {device} WHERE rowid = 1")
+    seen = read(path)
+    assert seen["ops.device"].count(-1) == 1
+    assert set(seen["ops.device"]) == {-1, 0}
+
+
 DEEP = "[" * 200_000
 
 
