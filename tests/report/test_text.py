@@ -137,7 +137,7 @@ def test_hostile_names_do_nothing(hostile: str) -> None:
     assert "[bold]x[/bold]" in shown(make_report([make_site(function="[bold]x[/bold]")]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(reports())
 def test_any_report_can_be_shown(report: f.Report) -> None:
     for width in (24, 80, 160):
