@@ -436,7 +436,8 @@ class TraceBuilder:
                 flag=3 if stream == 7 else 2,
             )
         if self.schema != "3.7.2":
-            for pid, device in sorted({place[:2] for place in self._places}):
+            mapped = {(row["pid"], row["cudaId"]) for row in self.tables.get("TARGET_INFO_CUDA_DEVICE", [])}
+            for pid, device in sorted({place[:2] for place in self._places} - mapped):
                 extra._add("TARGET_INFO_CUDA_DEVICE", gpuId=device, cudaId=device, pid=pid)
         named = {row["id"] for row in self.tables.get("TARGET_INFO_GPU", [])}
         for device in sorted({place[1] for place in self._places} - named):
