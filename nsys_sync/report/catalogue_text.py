@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.analysis.verified import in_words, trials
-from nsys_sync.report.terminal import show
+from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import harmless
 
 if TYPE_CHECKING:
@@ -131,4 +131,4 @@ def _fix(fix: Fix, texts: list[str]) -> list[RenderableType]:
 
 
 def _stacked(parts: list[RenderableType]) -> RenderableType:
-    return Group(*[Padding(part, (0, 0, 0 if part is parts[-1] else 1, 0)) for part in parts])
+    return paragraphs(parts)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import compare_words as words
-from nsys_sync.report.terminal import show
+from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import harmless, short_names
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def _page(comparison: Comparison, width: int, limit: int | None) -> RenderableTy
     parts = [_headline(comparison), _sides(comparison), _totals(comparison), _sites(comparison, width, limit)]
     if comparison.warnings:
         parts.append(Group(*[Text(f"Note: {harmless(note.text)}") for note in comparison.warnings]))
-    return Group(*[Padding(part, (0, 0, 0 if part is parts[-1] else 1, 0)) for part in parts])
+    return paragraphs(parts)
 
 
 def _headline(comparison: Comparison) -> RenderableType:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import gate_words as words
-from nsys_sync.report.terminal import show
+from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import Places, count, harmless
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def _page(gate: Gate, sites: dict[str, Site]) -> RenderableType:
     notes = [*_accepted(gate, sites, places), *[f"Note: {harmless(n.text)}" for n in gate.warnings]]
     if notes:
         parts.append(Group(*[Text(note) for note in notes]))
-    return Group(*[Padding(part, (0, 0, 0 if part is parts[-1] else 1, 0)) for part in parts])
+    return paragraphs(parts)
 
 
 def _limits(gate: Gate, sites: dict[str, Site], places: Places) -> Iterable[tuple[str, str, Text]]:

@@ -6,10 +6,11 @@ import io
 import sys
 from typing import IO, TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rich.console import RenderableType
 
@@ -41,8 +42,15 @@ def show(
         emoji=False,
         legacy_windows=False,
     )
-    console.print(page(console.width))
+    # What is wider than the terminal is a command to be copied whole; all else is wrapped.
+    console.print(page(console.width), crop=False)
     out.write(fit(buffer.getvalue(), getattr(out, "encoding", None) or "utf-8"))
+
+
+def paragraphs(parts: Iterable[RenderableType | None]) -> Group:
+    """The parts that there are, with an empty line between them."""
+    shown = [part for part in parts if part is not None]
+    return Group(*[line for part in shown for line in (part, Text(""))][:-1])
 
 
 def fit(text: str, encoding: str) -> str:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import words
-from nsys_sync.report.terminal import show
+from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import Places, duration, harmless, percent, scale
 
 if TYPE_CHECKING:
@@ -124,8 +123,7 @@ class _Screen:
             self._missing(),
             self._next(),
         ]
-        shown = [part for part in parts if part is not None]
-        return Group(*[Padding(part, (0, 0, 0 if part is shown[-1] else 1, 0)) for part in shown])
+        return paragraphs(parts)
 
     def _title(self) -> RenderableType:
         trace = self.report.trace
