@@ -76,14 +76,17 @@ class Blame:
 
 
 def blame(activity: Activity, blocking: Blocking, events: Events, window: Window = ALL) -> Blame:
-    """Charge every gap of every device within the window to its causes (docs/model.md has the definitions)."""
+    """Charge every gap of every device within the window to its causes (docs/model.md has the definitions).
+
+    What sync events cause that the window does not count is host time.
+    """
     compute = _compute_covers(activity)
     devices, gaps = _device_times(activity, blocking, compute, window)
-    counted = window.overlaps(events.start, events.end)
+    counted = window.counts(events.pid, events.start, events.end)
     copy_in_call = np.where(counted, _copy_in_call(activity, blocking, events, compute), 0)
     wait = np.where(counted, events.wait, 0)
     credit = np.maximum(wait - copy_in_call, 0)
-    demands = _Demands.of(activity, blocking, events, gaps, window)
+    demands = _Demands.of(activity, blocking, events, gaps, counted)
     granted = demands.granted(credit)
     causes = demands.causes(granted)
     idle = demands.by_event(gaps, granted, len(events), [d.device for d in devices])
@@ -224,20 +227,20 @@ class _Demands:
     plain: Column
 
     @classmethod
-    def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps, window: Window) -> _Demands:
+    def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps, counted: Mask) -> _Demands:
         """Read each gap as docs/model.md does: waiting, overhead, allocation, host, device, tail, unknown."""
         plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
         length = gaps.end - gaps.start
         plain[:, TAIL] = np.where(gaps.next_op < 0, length, 0)
         launched = (gaps.next_op >= 0) & (activity.launch[gaps.next_op] >= 0) if len(activity.ops) else length < 0
         plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & ~launched, length, 0)
+        mine = counted[blocking.event]
         event_of_call = np.full(len(activity.calls), -1, dtype=np.int64)
-        event_of_call[blocking.row] = blocking.event
+        event_of_call[blocking.row[mine]] = blocking.event[mine]
         by_copy = np.zeros(len(activity.calls), dtype=bool)
-        by_copy[blocking.row[blocking.kind == COPY]] = True
-        holding = activity.is_api("alloc")
-        holding[blocking.row] = True
-        reader = _Reader(activity, events, window, event_of_call, by_copy, np.flatnonzero(holding))
+        by_copy[blocking.row[mine & (blocking.kind == COPY)]] = True
+        holding = activity.is_api("alloc") | (event_of_call >= 0)
+        reader = _Reader(activity, events, counted, event_of_call, by_copy, np.flatnonzero(holding))
         known = np.flatnonzero(launched)
         # In slices, so that what is computed on the way stays small beside the trace.
         claims = [reader.read(gaps, known[at : at + _SLICE], plain) for at in range(0, len(known), _SLICE)]
@@ -318,13 +321,13 @@ class _Demands:
 class _Reader:
     """Reads gaps.
 
-    event_of_call: sync event of each call (-1 = none); by_copy: whether it is a blocking copy; held: rows of the
-    blocking and allocating calls.
+    counted: by event whether it may be blamed; event_of_call: such an event of each call (-1 = none); by_copy: whether
+    the call is its blocking copy; held: rows of such calls and of the allocating ones.
     """
 
     activity: Activity
     events: Events
-    window: Window
+    counted: Mask
     event_of_call: Column
     by_copy: Mask
     held: Column
@@ -347,7 +350,7 @@ class _Reader:
 
         recent, dropped = _recent_event(self.activity, events, launch)
         if len(events):
-            recent = np.where(self.window.overlaps(events.start, events.end)[recent], recent, -1)
+            recent = np.where(self.counted[recent], recent, -1)
         since = np.where(recent >= 0, np.maximum(events.start[recent], g0), b) if len(events) else b
         in_pieces = np.zeros(len(known), dtype=np.int64)
         np.add.at(in_pieces, piece_gap, high - low)

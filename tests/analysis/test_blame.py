@@ -14,9 +14,9 @@ from nsys_sync.analysis import calls
 from nsys_sync.analysis.calls import Activity, Blocking, Events, connect, find_blocking
 from nsys_sync.analysis.idle import Blame, blame
 from nsys_sync.analysis.timeline import CAUSES
-from nsys_sync.analysis.window import ALL, Window
+from nsys_sync.analysis.window import ALL, Parts, Window
 from tests.analysis.brute import Brute
-from tests.analysis.worlds import WAITING, GpuOp, World, worlds
+from tests.analysis.worlds import WAITING, GpuOp, World, process, worlds
 
 # Microseconds are too long to count nanosecond by nanosecond.
 SYNC_BASE, COPY_BASE = 1, 2
@@ -92,7 +92,9 @@ def test_threads_that_wait_are_charged_by_the_definitions(world: World) -> None:
 @given(any_worlds | waiting_worlds, st.data())
 def test_everything_adds_up_in_any_window(world: World, data: st.DataObject) -> None:
     low, high = sorted(data.draw(st.tuples(st.integers(-5, 70), st.integers(-5, 70))))
-    window = data.draw(st.sampled_from([ALL, Window(low, high + 1)]))
+    middle = np.array([low + (high - low) // 3, high])
+    parts = Parts(np.full(2, process(1)), np.array([low, low + (high - low) // 2]), middle)
+    window = data.draw(st.sampled_from([ALL, Window(low, high + 1), Window(low, high + 1, parts)]))
     activity, blocking, events = find(world)
     found = blame(activity, blocking, events, window)
     gaps = found.gaps
@@ -112,7 +114,9 @@ def test_everything_adds_up_in_any_window(world: World, data: st.DataObject) -> 
         cause = by_cause(found, device.device)
         charged = found.idle[:, position, :].sum(axis=0).tolist()
         assert charged == [cause["sync_wait"], cause["sync_refill"], cause["sync_overhead"]]
-    assert (found.recoverable <= events.wait).all()
+    counted = window.counts(events.pid, events.start, events.end)
+    assert not found.idle[~counted].any()
+    assert (found.recoverable <= np.where(counted, events.wait, 0)).all()
     assert (found.recoverable >= 0).all()
     assert found.recoverable.sum() <= found.recoverable_all <= events.wait.sum()
 
