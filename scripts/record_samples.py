@@ -195,7 +195,7 @@ def record_ranks(recorder: Recorder) -> None:
     recorder.finish("ranks", table)
 
 
-def record_overhead(recorder: Recorder, rounds: int, seconds: float) -> None:
+def record_overhead(recorder: Recorder, rounds: int, seconds: float, only: list[str]) -> None:
     """Step times of one program in turn without nsys, with it alone, with ours, and with what guides recommend.
 
     No round is begun that would end after so many seconds, judged by the longest so far.
@@ -221,6 +221,7 @@ def record_overhead(recorder: Recorder, rounds: int, seconds: float) -> None:
         "nsys-sync --backtrace all": [*ours, "--backtrace", "all", program],
         "guides": [*traced, "--python-sampling=true", "--backtrace=dwarf", sys.executable, program],
     }
+    variants = {name: command for name, command in variants.items() if not only or name in only}
     times: dict[str, dict[str, list[float]]] = {name: {} for name in variants}
     began, longest = time.monotonic(), 0.0
     for number in range(rounds):
@@ -300,7 +301,7 @@ def main() -> None:
     """Record what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=["samples", "ranks", "overhead", "old-nsys", "probe"])
-    parser.add_argument("only", nargs="*", help="samples: only these programs")
+    parser.add_argument("only", nargs="*", help="samples: only these programs; overhead: only these kinds")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
     parser.add_argument("--nsys", help="the nsys to use (default: the launcher's choice)")
     parser.add_argument("--rounds", type=int, default=6, help="overhead: captures of each kind (default: 6)")
@@ -311,7 +312,7 @@ def main() -> None:
     modes: dict[str, Callable[[], None]] = {
         "samples": lambda: record_samples(recorder, chosen.only),
         "ranks": lambda: record_ranks(recorder),
-        "overhead": lambda: record_overhead(recorder, chosen.rounds, chosen.seconds),
+        "overhead": lambda: record_overhead(recorder, chosen.rounds, chosen.seconds, chosen.only),
         "old-nsys": lambda: record_old(recorder),
         "probe": lambda: probe(recorder),
     }

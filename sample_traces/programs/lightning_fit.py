@@ -2,6 +2,7 @@
 
 import lightning
 import torch
+from lightning.pytorch.plugins.environments import LightningEnvironment
 
 
 class Classifier(lightning.LightningModule):
@@ -29,6 +30,12 @@ class Classifier(lightning.LightningModule):
 digits = torch.utils.data.TensorDataset(torch.randn(8192, 784), torch.randint(0, 10, (8192,)))
 loader = torch.utils.data.DataLoader(digits, batch_size=128)
 trainer = lightning.Trainer(
-    max_steps=50, accelerator="gpu", devices=1, logger=False, enable_checkpointing=False, enable_model_summary=False
+    max_steps=50,
+    accelerator="gpu",
+    devices=1,
+    logger=False,
+    enable_checkpointing=False,
+    enable_model_summary=False,
+    plugins=[LightningEnvironment()],  # where mpi4py is installed, Lightning would start MPI
 )
 trainer.fit(Classifier(), loader)  # sync
