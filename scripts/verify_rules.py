@@ -6,7 +6,8 @@ r"""Try the catalogue's claims on a GPU: an ``after`` waits less than its ``befo
     python scripts/verify_rules.py table rules.sqlite results.json
 
 ``run`` needs PyTorch and a GPU (CuPy for some rules) and nothing of this project but rules.toml; it runs each pair in
-NVTX ranges of its own. Pairs of JAX are left out: from JAX's first use on nsys records no CUDA calls in that process. ``table`` counts the sync events in these ranges and writes the table that the package
+NVTX ranges of its own. Pairs of JAX are left out: in a capture that had them nsys recorded no CUDA call of the process.
+``table`` counts the sync events in these ranges and writes the table that the package
 and docs/rules.md show.
 """
 
@@ -44,7 +45,7 @@ def torch_module() -> Any:
 def rules_to_run() -> list[dict[str, Any]]:
     """The rules that say how to run their two sides, without those of JAX."""
     rules = [rule for rule in tomllib.loads(RULES.read_text())["rule"] if "run" in rule]
-    return [rule for rule in rules if "jax" not in "".join((rule["run"].get("setup", ""), *map(rule.get, SIDES)))]
+    return [rule for rule in rules if "jax" not in f"{rule['run'].get('setup')} {rule['before']} {rule.get('after')}"]
 
 
 def free_to_run() -> list[dict[str, Any]]:
