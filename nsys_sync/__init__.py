@@ -1,7 +1,8 @@
 """nsys-sync: where a GPU program's CPU waits for the GPU, at which Python line, and what that costs.
 
 ``analyze(path)`` gives a ``Report``; ``Report.load(path)`` reads a saved one. ``step()`` and ``region(name)`` are for
-programs that mark their own steps and parts. Everything heavy is imported when used.
+programs that mark their own steps and parts, ``watch()`` for those that look at themselves, ``forbid_syncs()`` and
+``allow_syncs()`` for tests. Everything heavy is imported when used.
 """
 
 from __future__ import annotations
@@ -15,8 +16,21 @@ if TYPE_CHECKING:
 
     from nsys_sync.analysis.findings import Report
     from nsys_sync.capture.marks import region, step
+    from nsys_sync.capture.target.syncs import SyncError
+    from nsys_sync.guard import allow_syncs, forbid_syncs
+    from nsys_sync.watching import watch
 
-__all__ = ["Report", "__version__", "analyze", "region", "step"]
+__all__ = [
+    "Report",
+    "SyncError",
+    "__version__",
+    "allow_syncs",
+    "analyze",
+    "forbid_syncs",
+    "region",
+    "step",
+    "watch",
+]
 
 
 def analyze(path: str | Path, **options: Any) -> Report:
@@ -31,13 +45,30 @@ def analyze(path: str | Path, **options: Any) -> Report:
     return run(path, Options(**options))[0]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext nsys_sync``: the magic ``%%watch``."""
+    from nsys_sync.notebook import load
+
+    load(shell)
+
+
 def __getattr__(name: str) -> Any:
-    if name == "Report":
-        from nsys_sync.analysis.findings import Report
+    import importlib
 
-        return Report
-    if name in ("step", "region"):
-        from nsys_sync.capture import marks
+    if name == "SyncError":
+        from nsys_sync.capture.here import target
 
-        return getattr(marks, name)
+        return target("syncs").SyncError
+    if name in _LATE:
+        return getattr(importlib.import_module(f"nsys_sync.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_LATE = {
+    "Report": "analysis.findings",
+    "allow_syncs": "guard",
+    "forbid_syncs": "guard",
+    "region": "capture.marks",
+    "step": "capture.marks",
+    "watch": "watching",
+}

@@ -322,6 +322,59 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
     raise typer.Exit(profiled.exit_code)
 
 
+@app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
+def watch(
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROGRAM", help="A Python script, -m MODULE, or any command; all that follows is its own."
+        ),
+    ] = [],
+    after_steps: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Leave out what happens in the first steps (optimizer steps).")
+    ] = 0,
+    error: Annotated[bool, typer.Option("--error", help="Stop the program at its first sync (exit 3).")] = False,
+    fail: Annotated[bool, typer.Option("--fail", help="Exit 3 if there is any sync that is not allowed.")] = False,
+    json: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Write what was seen as JSON; {rank} is filled in (- is stdout).")
+    ] = None,
+    force: Force = False,
+    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    project: ProjectFolders = [],
+    library: LibraryFolders = [],
+    rules: Rules = None,
+) -> None:
+    """Run a program, without nsys, and list where its CPU waits for the GPU, as far as Python can see it."""
+    from nsys_sync.capture.naming import find_program, own_rank
+    from nsys_sync.capture.watching import Plan
+    from nsys_sync.watching import Reading, watch_program
+
+    rank = own_rank(os.environ)
+    speaks = not rank
+    if json is not None and rank is not None:
+        json = json.replace("{rank}", str(rank)) if "{rank}" in json else json if speaks else None
+    outputs = Outputs(force, json=json)
+    done = watch_program(
+        find_program(program, os.environ),
+        Plan(after_steps=after_steps, stop_at_first=error),
+        Reading(project, library, rules),
+        lambda text: say(f"nsys-sync: {text}"),
+        fail=fail,
+        to_stderr=outputs.stdout_taken,
+    )
+    found = done.report
+    if found is not None:
+        from nsys_sync.report import watch_text
+
+        people = sys.stderr if outputs.stdout_taken else sys.stdout
+        if speaks:
+            watch_text.render(found, file=people, limit=limit or None, command=shlex.join(program))
+        outputs.write("json", found.to_json)
+    if done.error is not None:
+        _say_error(done.error)
+    raise typer.Exit(done.exit_code)
+
+
 @app.command()
 def export(
     source: Annotated[Path, typer.Argument(metavar="REPORT", help="A report of nsys: .nsys-rep or .qdrep")],

@@ -7,7 +7,7 @@ Times are integer nanoseconds; totals sum the devices.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -364,6 +364,12 @@ class Report(Plain, frozen=True, kw_only=True):
                 f"{name} has report format {head.format}; this nsys-sync reads format {FORMAT}.",
                 "Make it again from its trace, or update nsys-sync.",
             )
+        if head.watch is not None:
+            raise InputError(
+                "watch-report",
+                f"{name} was saved by watch, which sees where the host waits but not what that costs.",
+                "Profile the program: nsys-sync profile SCRIPT",
+            )
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -432,3 +438,4 @@ class Report(Plain, frozen=True, kw_only=True):
 class _Head(msgspec.Struct):
     format: int
     tool: Tool
+    watch: dict[str, Any] | None = None

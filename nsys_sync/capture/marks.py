@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from nsys_sync.capture.here import PACKAGES
 from nsys_sync.capture.target.nvtx import Nvtx
 
 
@@ -34,6 +35,10 @@ def step() -> None:
     where no profiler is attached.
     """
     _steps().boundary("user")
+    for package in PACKAGES:
+        steps: Any = sys.modules.get(f"{package}.steps")
+        if steps is not None:
+            steps.tell("user")
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class Session:
     def reports(self, name: str) -> list[dict[str, Any]]:
         """What all processes have said under NAME, in order of their pids."""
         found = []
-        for entry in sorted(os.listdir(self.folder)):
+        for entry in sorted(self._entries()):
             stem, extension = os.path.splitext(entry)
             if extension == ".json" and stem.startswith(name + "-") and stem[len(name) + 1 :].isdigit():
                 found.append((int(stem[len(name) + 1 :]), self.config(stem)))
@@ -82,7 +82,13 @@ class Session:
 
     def count(self, prefix: str) -> int:
         """How many markers begin so."""
-        return sum(entry.startswith(prefix) for entry in os.listdir(self.folder))
+        return sum(entry.startswith(prefix) for entry in self._entries())
+
+    def _entries(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)
+        except FileNotFoundError:
+            return []  # somebody has tidied up
 
 
 def complain(text: str) -> None:

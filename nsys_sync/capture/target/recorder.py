@@ -30,7 +30,7 @@ class _Stack:
     """One stack: what is seen of the syncs there.
 
     calls, in_loop (between the first and the last step boundary), allowed; waits: calls by their time in ns, to three
-    digits; total, largest: ns.
+    digits; total, largest: ns. size: bytes of the largest copy.
     """
 
     def __init__(self, sync: syncs.Sync, frames: list[tuple[CodeType, int]]) -> None:
@@ -43,7 +43,8 @@ class _Stack:
         self.waits: dict[int, int] = {}
         self.total = 0
         self.largest = 0
-        self.size: int | None = None
+        self.copy = sync.copy
+        self.size = 0
         self.threads: set[int] = set()
         self._pending = 0
         self._step = 0
@@ -55,13 +56,16 @@ class _Stack:
         self.allowed += sync.allowed
         self._pending += 1
         self.threads.add(threading.get_ident())
-        if sync.size is not None:
-            self.size = (self.size or 0) + sync.size
+        self.size = max(self.size, sync.size)
         if sync.wait_ns is not None:
             self.total += sync.wait_ns
             self.largest = max(self.largest, sync.wait_ns)
             rounded = _three_digits(sync.wait_ns)
             self.waits[rounded] = self.waits.get(rounded, 0) + 1
+
+    def leave_loop(self) -> None:
+        """The steps are others: what came so far is before the first of them."""
+        self.in_loop, self._pending, self._step = 0, 0, 0
 
     def _settle(self, step: int) -> None:
         """What came before a boundary, and after the first, is inside the loop."""
@@ -84,7 +88,8 @@ class _Stack:
             "waits": self.waits,
             "total_ns": self.total if self.waits else None,
             "max_ns": self.largest if self.waits else None,
-            "bytes": self.size,
+            "copy": self.copy or None,
+            "max_bytes": self.size if self.copy else None,
             "threads": sorted(self.threads),
         }
 
@@ -114,6 +119,10 @@ class Recorder(syncs.Listener):
         self._left_out = 0
         self.stopped_at: str | None = None
 
+    def after_fork(self) -> None:
+        """The parent's counts are not this child's."""
+        self.begin_anew()
+
     def start(self) -> None:
         """Begin to count."""
         syncs.listen(self)
@@ -131,6 +140,8 @@ class Recorder(syncs.Listener):
                 if self._source == "user":
                     return
                 self._source, self._steps, self._step = source, 0, 0
+                for stack in self._stacks.values():
+                    stack.leave_loop()
             self._steps += 1
             if self._steps == self.after_steps:
                 self._left_out += sum(stack.calls for stack in self._stacks.values())
@@ -140,6 +151,7 @@ class Recorder(syncs.Listener):
 
     def check(self, sync: syncs.Sync) -> None:
         """Stop the program at the first sync, if that was asked for."""
+        __tracebackhide__ = True
         if not self.stop_at_first or sync.allowed or self.stopped_at is not None or self._steps < self.after_steps:
             return
         self.stopped_at = syncs.place_of(sync)
@@ -149,22 +161,17 @@ class Recorder(syncs.Listener):
     def record(self, sync: syncs.Sync) -> None:
         """Count a sync."""
         frames = _frames(sync)
-        key: Key = (sync.seen_by, *(part for code, at in frames for part in (id(code), at)))
+        key: Key = (sync.seen_by, sync.copy, *(part for code, at in frames for part in (id(code), at)))
         with self._lock:
             if key not in self._stacks and len(self._stacks) >= _STACKS:
                 del frames[_FEW:]
-                key = key[: 1 + 2 * _FEW]
+                key = key[: 2 + 2 * _FEW]
             stack = self._stacks.get(key)
             if stack is None:
                 stack = self._stacks[key] = _Stack(sync, frames)
             stack.count(sync, self._step)
         if self._changed is not None:
             self._changed()
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was counted or left out."""
-        return not self._stacks and not self._left_out
 
     def values(self) -> dict[str, Any]:
         """What this process has to say, as JSON has it."""

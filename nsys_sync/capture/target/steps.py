@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import complain
 from .frameworks import follow_optimizers
 
 TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
@@ -32,4 +33,7 @@ def unlisten(boundary: Boundary) -> None:
 def tell(source: str) -> None:
     """A step has ended."""
     for boundary in _State.listeners:
-        boundary(source)
+        try:
+            boundary(source)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+            complain(f"a step was not counted: {error!r}")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _CALLED = ("called a synchronizing CUDA operation", "called a synchronizing HIP operation")
 _PROTOTYPE = "Synchronization debug mode is a prototype feature"
+#: What a person typed has no file.
+_TYPED = ("<ipython-input", "<python-input", "<stdin>", "<string>")
 #: Values of PyTorch's sync debug mode.
 OFF, WARN, ERROR = 0, 1, 2
 
@@ -44,11 +46,11 @@ class Sync:
 
     seen_by: ``pytorch`` for its warning, else the name of the call. api: the CUDA call that waits, "" if unknown.
     frame: the innermost frame of the program; valid while the listener runs. leaf: code below it that only passes the
-    call on. wait_ns: time in the call, None where only its warning was seen. size: bytes of a copy, None if unknown.
-    allowed: whether ``allow_syncs`` is in force here.
+    call on. wait_ns: time in the call, None where only its warning was seen. copy, size: direction of a copy ("" if it
+    is none, or unknown) and its bytes. allowed: whether ``allow_syncs`` is in force here.
     """
 
-    __slots__ = ("allowed", "api", "frame", "leaf", "seen_by", "size", "wait_ns")
+    __slots__ = ("allowed", "api", "copy", "frame", "leaf", "seen_by", "size", "wait_ns")
 
     def __init__(
         self,
@@ -56,15 +58,14 @@ class Sync:
         api: str,
         frame: FrameType,
         leaf: CodeType | None = None,
-        wait_ns: int | None = None,
-        size: int | None = None,
     ) -> None:
         self.seen_by = seen_by
         self.api = api
         self.frame = frame
         self.leaf = leaf
-        self.wait_ns = wait_ns
-        self.size = size
+        self.wait_ns: int | None = None
+        self.copy = ""
+        self.size = 0
         self.allowed = _ALLOWED.get()
 
 
@@ -76,6 +77,9 @@ class Listener:
 
     def record(self, sync: Sync) -> None:
         """A sync has happened."""
+
+    def after_fork(self) -> None:
+        """This is a forked child now."""
 
 
 class _State:
@@ -89,6 +93,7 @@ class _State:
         self.awaited: set[str] = set()
         self.mode = OFF
         self.registries: dict[str, dict[Any, Any]] = {}
+        self.complained = False
 
 
 class _Thread(threading.local):
@@ -107,6 +112,8 @@ _ALLOWED: contextvars.ContextVar[bool] = contextvars.ContextVar("nsys_sync_allow
 def _after_fork() -> None:
     _STATE.lock = threading.RLock()
     _THREAD.depth = 0
+    for listener in _STATE.listeners:
+        listener.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -200,15 +207,16 @@ def mode_for_program(value: int | None = None) -> int:
 
 def _hear(text: str) -> bool:
     """Answer whether a warning goes no further. Called with the text of every warning, in its thread, by its frame."""
+    __tracebackhide__ = True  # pytest shows the program's own line last
     if not text.startswith(_CALLED):
         return _THREAD.quiet and text.startswith(_PROTOTYPE)
     if _THREAD.passing:
         return False
     frame = program_frame(sys._getframe(2))
     if not _THREAD.depth:
-        sync = Sync("pytorch", "cudaStreamSynchronize", frame)
-        _check(sync)
-        _record(sync)
+        sync = _noticed("pytorch", "cudaStreamSynchronize", frame)
+        if sync is not None:
+            _record(sync)
     if _STATE.mode == ERROR:
         raise RuntimeError(text.partition(" (")[0])
     if _STATE.mode == WARN:
@@ -234,18 +242,20 @@ def _pass_on(text: str, frame: FrameType) -> None:
 
 def watched(seen_by: str, api: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Make a call that waits for the GPU, and tell the listeners."""
+    __tracebackhide__ = True
     if not _STATE.listeners or _THREAD.depth:
         return call(*arguments, **options)
-    sync = Sync(seen_by, api, program_frame(sys._getframe(1)), getattr(call, "__code__", None))
-    _check(sync)
+    sync = _noticed(seen_by, api, program_frame(sys._getframe(1)), getattr(call, "__code__", None))
     _THREAD.depth += 1
     began = time.perf_counter_ns()
     try:
         return call(*arguments, **options)
     finally:
-        sync.wait_ns = time.perf_counter_ns() - began
+        passed = time.perf_counter_ns() - began
         _THREAD.depth -= 1
-        _record(sync)
+        if sync is not None:
+            sync.wait_ns = passed
+            _record(sync)
 
 
 def is_watching() -> bool:
@@ -253,11 +263,12 @@ def is_watching() -> bool:
     return bool(_STATE.listeners) and not _THREAD.depth
 
 
-def tell(seen_by: str, api: str, wait_ns: int, size: int) -> None:
-    """Tell of a sync that has just happened in a call of the program."""
-    sync = Sync(seen_by, api, program_frame(sys._getframe(1)), wait_ns=wait_ns, size=size)
-    _check(sync)
-    _record(sync)
+def tell_copy(seen_by: str, wait_ns: int, direction: str, size: int) -> None:
+    """Tell of a copy (of so many bytes) that has just blocked in a call of the program."""
+    sync = _noticed(seen_by, "cudaMemcpyAsync", program_frame(sys._getframe(1)))
+    if sync is not None:
+        sync.wait_ns, sync.copy, sync.size = wait_ns, direction, size
+        _record(sync)
 
 
 def program_frame(frame: FrameType) -> FrameType:
@@ -272,17 +283,34 @@ def is_own(code: CodeType) -> bool:
     return code.co_filename.startswith(_OWN_FOLDER)
 
 
-def _check(sync: Sync) -> None:
-    for listener in _STATE.listeners:
-        listener.check(sync)
+def _noticed(seen_by: str, api: str, frame: FrameType, leaf: CodeType | None = None) -> Sync | None:
+    """A sync that no listener forbids; None if a failure of ours lost it. Raises only SyncError."""
+    __tracebackhide__ = True
+    try:
+        sync = Sync(seen_by, api, frame, leaf)
+        for listener in _STATE.listeners:
+            listener.check(sync)
+    except SyncError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+        complain_once(error)
+        return None
+    return sync
 
 
 def _record(sync: Sync) -> None:
-    for listener in _STATE.listeners:
-        try:
+    try:
+        for listener in _STATE.listeners:
             listener.record(sync)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
-            complain(f"a sync was not counted: {error!r}")
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+        complain_once(error)
+
+
+def complain_once(error: Exception) -> None:
+    """Say once in a process that something of ours failed."""
+    if not _STATE.complained:
+        _STATE.complained = True
+        complain(f"syncs are not all counted: {error!r}")
 
 
 # Forbidding
@@ -290,6 +318,7 @@ def _record(sync: Sync) -> None:
 
 class _Forbidding(Listener):
     def check(self, sync: Sync) -> None:
+        __tracebackhide__ = True
         if not sync.allowed:
             raise SyncError(f"{place_of(sync)} waits for the GPU, and syncs are forbidden here")
 
@@ -306,8 +335,10 @@ def place_of(sync: Sync) -> str:
 
 def _is_installed(file: str) -> bool:
     path = file.replace(os.sep, "/")
+    if path.startswith("<"):
+        return not path.startswith(_TYPED)
     in_library = "/site-packages/" in path or "/dist-packages/" in path
-    return in_library or path.startswith("<") or file.startswith(_OWN_FOLDER) or file == threading.__file__
+    return in_library or file.startswith(_OWN_FOLDER) or file == threading.__file__
 
 
 class _Setting:

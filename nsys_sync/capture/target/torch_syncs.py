@@ -92,16 +92,24 @@ def _copied(seen_by: str, original: Any, source: Any, tensor: Any, *arguments: A
     result = original(tensor, *arguments, **options)
     passed = time.perf_counter_ns() - began
     source = tensor if source is None else source
-    if source.device.type != result.device.type and _blocks(source, result):
-        syncs.tell(seen_by, "cudaMemcpyAsync", passed, source.nbytes)
+    try:
+        direction = _blocking_direction(source, result)
+        if direction is not None:
+            syncs.tell_copy(seen_by, passed, direction, source.nbytes)
+    except syncs.SyncError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+        syncs.complain_once(error)
     return result
 
 
-def _blocks(source: Any, target: Any) -> bool:
-    """Whether a non-blocking copy between host and GPU waits: its host side is not pinned."""
-    if source.is_cuda:
-        return target.device.type == "cpu" and not target.is_pinned()
-    return bool(target.is_cuda and source.nbytes > _STAGED and not source.is_pinned())
+def _blocking_direction(source: Any, target: Any) -> str | None:
+    """The direction of a non-blocking copy that waits, as its host side is not pinned; None for one that does not."""
+    if source.is_cuda and target.device.type == "cpu":
+        return None if target.is_pinned() else "device->pageable"
+    if source.device.type == "cpu" and target.is_cuda and source.nbytes > _STAGED:
+        return None if source.is_pinned() else "pageable->device"
+    return None
 
 
 def _bring_warnings_to_python(torch: Any, patches: Patches) -> None:

@@ -32,6 +32,7 @@ class _Hearing:
     class_before: type[ModuleType] | None = None
 
     def match(self, text: str) -> bool:
+        __tracebackhide__ = True
         hear = _Hearing.hear
         return hear is not None and hear(text)
 
@@ -58,7 +59,7 @@ class _Filters(_List):
         found = self.rest()[index]
         return _Filters(found) if isinstance(index, slice) else found
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, _protocol: Any) -> Any:
         return (list, (self.rest(),))
 
 

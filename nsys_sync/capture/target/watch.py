@@ -41,9 +41,7 @@ def start(session: Session) -> None:
 
 
 def after_fork() -> None:
-    """A forked child begins anew."""
-    if _Process.recorder is not None:
-        _Process.recorder.begin_anew()
+    """A forked child has told nothing yet."""
     _Process.next_report = 0.0
 
 
@@ -66,5 +64,5 @@ def _report(*, final: bool) -> None:
         return
     try:
         session.report("watch", {**recorder.values(), "final": final})
-    except OSError as error:
-        complain(f"the session's folder cannot be written: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+        complain(f"what was seen cannot be told: {error!r}")
