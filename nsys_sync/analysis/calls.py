@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -55,14 +56,14 @@ class Activity:
         wanted = np.array([kind in kinds for kind in self.api], dtype=bool)
         return wanted[self.calls.name] if len(wanted) else np.zeros(len(self.calls), dtype=bool)
 
-    @property
+    @cached_property
     def launches(self) -> Mask:
         """Which calls launched an operation that is in the trace."""
         mask = np.zeros(len(self.calls), dtype=bool)
         mask[self.launch[self.launch >= 0]] = True
         return mask
 
-    @property
+    @cached_property
     def waits_on_device(self) -> Mask:
         """Which calls made a stream wait for an event on the device (they never block the host)."""
         wanted = np.array([is_device_wait(name) for name in self.calls.names] or [False], dtype=bool)

@@ -141,9 +141,9 @@ def _device_times(
         start, end = intervals.clip(*intervals.union(ops.start[rows], ops.end[rows]), low, high)
         busy = intervals.total(start, end)
         computing = intervals.total(*intervals.clip(*cover, low, high))
-        copies = rows[(ops.kind[rows] != MEMCPY) | blocks[activity.launch[rows]]]
+        copies = rows[(ops.kind[rows] == MEMCPY) & blocks[activity.launch[rows]]]
         held = intervals.clip(*intervals.union(ops.start[copies], ops.end[copies]), low, high)
-        blocking_copy = intervals.total(*held) - computing
+        blocking_copy = int((held[1] - held[0] - intervals.measure(*cover, *held)).sum())
         gap_start, gap_end = intervals.gaps(start, end, low, high)
         reason = _lost_reason(sum(lost.get(int(p), 0) for p in processes))
         rest = busy - computing - blocking_copy

@@ -81,7 +81,7 @@ class Predictor:
     """Predicts the median step time without some of the sync events.
 
     host_speed: host time away from waits over host time right after one (1: no difference, 0: unknown, everything
-    was near a wait).
+    was near a wait). near: by event the host time (ns) right after its wait; lasted: by event how long its calls took.
     """
 
     model: replay.Model | None
@@ -93,6 +93,7 @@ class Predictor:
     savings: _Savings
     host_speed: float
     near: Column
+    lasted: Column
     busy_per_step: int
     compute_per_step: int
     reasons: list[str]
@@ -130,6 +131,7 @@ class Predictor:
             savings=savings,
             host_speed=speed,
             near=near,
+            lasted=_lasted(activity, blocking, events),
             busy_per_step=int(np.mean(_active(activity, chosen, copies=True))) if chosen else 0,
             compute_per_step=int(np.median(_active(activity, chosen, copies=False))) if chosen else 0,
             reasons=_reasons(trace, activity, model, assumed=savings.assumed) if model else [],
@@ -146,6 +148,10 @@ class Predictor:
             return None
         self._spent += 3 * len(model.items)
         gone = wanted & ~self.keep
+        if int(self.lasted[gone].sum()) <= _NOTICEABLE * self.now * len(self.steps.row):
+            # So short that the replay could not tell: the steps stay as long as they are.
+            bound = max(self._bound(None), self.compute_per_step)
+            return self._answer(self.now, self.now, bound, settled=True, needed=needed)
         removed: list[bool] = gone[self.blocking.event].tolist()
         saved = self.savings.without(gone, len(model.chains.op))
         if saved is not None and int(saved.sum()) <= _NOTICEABLE * self.now * len(self.steps.row):
@@ -164,9 +170,11 @@ class Predictor:
         # Where everything was near a wait the host's own speed is unknown: it may be fast enough not to matter.
         unknown = self.host_speed == 0 and bool(gain[gone].any())
         low, high = min(*medians, bound) if unknown else min(medians), max(medians)
-        low = max(low, min(bound, high))
+        return self._answer(max(low, min(bound, high)), high, bound, settled=all(settled), needed=needed)
+
+    def _answer(self, low: int, high: int, bound: int, *, settled: bool, needed: bool) -> WhatIf:
         low, high = int(low * (1 - self.spread)), int(high * (1 + self.spread))
-        confidence, reasons = self._confidence(high, settled=all(settled), needed=needed)
+        confidence, reasons = self._confidence(high, settled=settled, needed=needed)
         return WhatIf(
             step_ns_now=self.now,
             step_ns_low=low,
@@ -223,6 +231,13 @@ def _spread(durations: Column) -> float:
     deviation = 1.4826 * float(np.median(np.abs(durations - middle)))
     error = 1.2533 * deviation / math.sqrt(len(durations)) / max(middle, 1.0)
     return min(max(error, _SMALLEST_SPREAD), 0.5)
+
+
+def _lasted(activity: Activity, blocking: Blocking, events: Events) -> Column:
+    """How long (ns) each event's calls took."""
+    lasted = np.zeros(len(events), dtype=np.int64)
+    np.add.at(lasted, blocking.event, activity.calls.end[blocking.row] - activity.calls.start[blocking.row])
+    return lasted
 
 
 def _last_of_process(events: Events) -> Mask:

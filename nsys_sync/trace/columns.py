@@ -26,11 +26,30 @@ def order(*keys: Column) -> Column:
 
 
 def distinct(values: Column) -> Column:
-    """The different values in ascending order (by sorting: columns come nearly sorted, hashing them is slower)."""
-    if not len(values) or values.min() == values.max():
+    """The different values in ascending order, by marking them where they lie close together, else by sorting."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if low == high:
         return values[:1]
+    if high - low <= 2 * len(values):
+        seen = np.zeros(high - low + 1, dtype=bool)
+        seen[values - low] = True
+        return np.flatnonzero(seen) + low
     ordered = np.sort(values, kind="stable")
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
+def positions(ascending: Column, values: Column) -> Column:
+    """The position of each value in ``ascending``, which holds them all; by a table where they lie close together."""
+    if not len(ascending):
+        return values
+    low, high = int(ascending[0]), int(ascending[-1])
+    if high - low > 2 * len(values):
+        return np.searchsorted(ascending, values)
+    table = np.zeros(high - low + 1, dtype=np.int64)
+    table[ascending - low] = np.arange(len(ascending))
+    return table[values - low]
 
 
 def lookup(table: Column, keys: Column) -> Column:

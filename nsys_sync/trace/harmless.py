@@ -59,7 +59,9 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(OPS, Rule(_OF_PROCESS, without=("virtualAddress",))),
     OPS[0]: Rule(_OF_PROCESS, strings=("shortName", "demangledName"), without=("mangledName",)),
     "CUDA_CALLCHAINS": Rule(
-        f"id IN (SELECT callchainId FROM {{{RUNTIME}}})", strings=("symbol", "module"), without=("originalIP",)
+        f"id IN (SELECT callchainId FROM {{{RUNTIME}}} UNION SELECT callchainId + 1 FROM {{{RUNTIME}}})",
+        strings=("symbol", "module"),
+        without=("originalIP",),
     ),
     "NVTX_EVENTS": Rule(
         f"{_IN_RANGE} OR source.rowid IN (SELECT id FROM kept_mark)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 
 from nsys_sync.errors import InputError
 from nsys_sync.trace import capture_info, files, nvtx
-from nsys_sync.trace.columns import distinct, order
+from nsys_sync.trace.columns import distinct, order, positions
 from nsys_sync.trace.database import SANE, Database
 from nsys_sync.trace.names import api_kind, bare_name
 from nsys_sync.trace.tables import (
@@ -99,12 +100,13 @@ class Trace:
     missing: frozenset[str]
     warnings: list[tuple[str, str]]
     _db: Database
+    _digest: Future[str]
     _stacks: dict[object, tuple[StackFrame, ...]] = field(default_factory=dict)
 
     @cached_property
     def sha256(self) -> str:
         """Hex digest of the file that was named."""
-        return files.sha256(self.path)
+        return self._digest.result()
 
     def strings(self, ids: Sequence[int] | Column) -> dict[int, str]:
         """String values by id."""
@@ -128,12 +130,14 @@ def open_trace(path: str | Path) -> Iterator[Trace]:
     Raises InputError when it is not an Nsight Systems export or is damaged.
     """
     path = Path(path)
-    with files.sqlite_file(path) as readable:
+    # The digest of a large file takes as long as a tenth of the reading, and another core is usually free.
+    with files.sqlite_file(path) as readable, ThreadPoolExecutor(1) as beside:
         db = Database(readable, path)
         try:
             check_export(db, path)
+            digest = beside.submit(files.sha256, path)
             with db.reading():
-                trace = _read(db, path)
+                trace = _read(db, path, digest)
             yield trace
         finally:
             db.close()
@@ -149,7 +153,7 @@ def check_export(db: Database, path: Path) -> None:
         )
 
 
-def _read(db: Database, path: Path) -> Trace:
+def _read(db: Database, path: Path, digest: Future[str]) -> Trace:
     warnings: list[tuple[str, str]] = []
     meta = _meta(db, warnings)
     names = _api_names(db)
@@ -157,6 +161,7 @@ def _read(db: Database, path: Path) -> Trace:
     processes = {int(str(k)): str(v) for k, v in db.listed("PROCESSES", "globalPid", "name")}
     return Trace(
         path=path,
+        _digest=digest,
         meta=meta,
         calls=_calls(db, names),
         ops=_ops(db),
@@ -191,11 +196,11 @@ def _api_names(db: Database) -> dict[int, str]:
 def _coded(ids: Column, values: dict[int, str]) -> tuple[Column, tuple[str, ...]]:
     """Replace string ids by indices into the alphabetical tuple of their values."""
     used = distinct(ids)
-    inverse = np.searchsorted(used, ids)
     texts = [values.get(int(i), f"string {int(i)}") for i in used]
     names = tuple(sorted(set(texts)))
     index = {name: code for code, name in enumerate(names)}
-    return np.array([index[text] for text in texts], dtype=np.int64)[inverse], names
+    codes = np.array([index[text] for text in texts], dtype=np.int64)
+    return codes[positions(used, ids)], names
 
 
 def _calls(db: Database, names: dict[int, str]) -> Calls:
@@ -222,9 +227,19 @@ def _brackets(db: Database, names: dict[int, str]) -> Brackets:
         ("start", "globalTid", "correlationId", "nameId", "callchainId"),
         f"eventClass NOT IN (0, 1) AND nameId IN ({listed})",
     )
+    chain = np.where(chain >= 0, chain + _first_chain(db), -1)
     name, texts = _coded(name_id, wanted)
     by = order(tid, start, correlation, name)
     return Brackets(start[by], tid[by], correlation[by], name[by], chain[by], texts)
+
+
+def _first_chain(db: Database) -> int:
+    """The id in CUDA_CALLCHAINS of what calls name chain 0: old versions of nsys count from 0 there and from 1 here."""
+    if not db.has("CUDA_CALLCHAINS", "id") or not db.has(RUNTIME, "callchainId"):
+        return 0
+    chains, calls = db.table("CUDA_CALLCHAINS"), db.table(RUNTIME)
+    named = db.rows(f"SELECT 1 FROM {calls} WHERE callchainId = 0 LIMIT 1")
+    return int(bool(named) and db.rows(f"SELECT min(id) FROM {chains} WHERE id >= 0") == [(1,)])
 
 
 # --- GPU work ------------------------------------------------------------------------------------------------------
