@@ -599,7 +599,7 @@ class Thread:
         for depth, symbol in enumerate(native or (name,)):
             trace._add(
                 "CUDA_CALLCHAINS",
-                id=chain,
+                id=chain + (trace.schema == "3.7.2"),
                 symbol=trace.string(symbol),
                 module=trace.string("/usr/lib/libnative.so"),
                 unresolved=0,

@@ -337,6 +337,25 @@ def test_the_profiler_s_second_row_of_a_call_is_no_call(tmp_path: Path) -> None:
     assert [frame.symbol for frame in seen["brackets.chain"][0]] == ["a", "b"]
 
 
+@pytest.mark.parametrize("schema", ["3.7.2", "3.20.3"])
+def test_native_chains_counted_from_one_or_from_zero_reach_their_calls(schema: str, tmp_path: Path) -> None:
+    t = TraceBuilder(schema=schema)
+    th = t.process().thread()
+    for number, symbol in enumerate("abc"):
+        th.sync(SYNC, 10 + 100 * number, 20 + 100 * number, native=[symbol])
+    scrub(t.write(tmp_path / "t"), tmp_path / "clean")
+    for file in (tmp_path / "t", tmp_path / "clean"):
+        assert [chain[0].symbol for chain in read(file)["brackets.chain"]] == ["a", "b", "c"]
+
+
+def test_an_old_recording_s_native_chains_name_their_own_calls(sample: Sample) -> None:
+    with open_trace(sample("probe-2023.4")) as trace:
+        chains = trace.native_chains(trace.brackets.chain)
+        assert len(chains)
+        for name, chain in zip(trace.brackets.name, trace.brackets.chain, strict=True):
+            assert trace.brackets.names[int(name)] in [frame.symbol for frame in chains[int(chain)]]
+
+
 def test_rows_that_cannot_be_are_left_out(tmp_path: Path) -> None:
     t = TraceBuilder()
     th = t.process().thread()
