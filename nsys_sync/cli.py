@@ -522,6 +522,23 @@ def check(
 
 
 @app.command()
+def doctor(
+    nsys: Annotated[str | None, typer.Option(metavar="PATH", help="The nsys to look at.")] = None,
+    json: Annotated[str | None, typer.Option(metavar="PATH", help="Write it as JSON (- is stdout).")] = None,
+    force: Force = False,
+) -> None:
+    """Say what works on this machine and how to mend the rest; exit 1 if profile cannot work here."""
+    outputs = Outputs(force, json=json)
+    from nsys_sync.doctor import diagnose
+    from nsys_sync.report import doctor_text
+
+    diagnosis = diagnose(nsys)
+    doctor_text.render(diagnosis, file=sys.stderr if outputs.stdout_taken else sys.stdout)
+    outputs.write("json", diagnosis.to_json)
+    raise typer.Exit(diagnosis.exit_code)
+
+
+@app.command()
 def scrub(
     source: Annotated[Path, typer.Argument(metavar="IN", help="An export: .sqlite or .sqlite.xz")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The copy to write: .sqlite or .sqlite.xz")],
