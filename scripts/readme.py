@@ -6,7 +6,7 @@
 A block begins with a line ``<!-- output: COMMAND -->`` and ends with ``<!-- end -->``. COMMAND is a command line of
 nsys-sync, run as a pipe of 100 columns; what it prints becomes a code block. It runs in a folder where the repository's
 files are, and what it writes there is thrown away; that folder is shown as ``/home/me/nsys-sync``.
-``<!-- table: traces -->`` is the table of sample_traces/.
+``<!-- table: NAME -->`` is a table of what lies in sample_traces/: ``traces``, ``captures`` or ``overhead``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import json
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", "sample_traces/README.md", "docs/*.md"]
@@ -77,11 +79,91 @@ def traces() -> str:
     return "\n".join(rows) + "\n"
 
 
+def captures() -> str:
+    """What ``profile`` found in each recorded program, against the lines that the program marks."""
+    heads = ["program", "captured with", "range", "steps", "syncs", "marked lines found", "not marked", "slowdown"]
+    rows = [f"| {' | '.join(heads)} |", "|---|---|---|--:|--:|---|---|--:|"]
+    for row in json.loads((ROOT / "sample_traces/captures.json").read_text()):
+        trace = row["trace"]
+        name = f"[`{trace}`](captures/{trace}.sqlite.xz)" if trace else f"`{row['program']}`"
+        how = f"`{' '.join(row['options'])}`" if row["options"] else "defaults"
+        if row["nsys"] != "2025.3.1":
+            how += f", nsys {row['nsys']}"
+        if "failed" in row:
+            rows.append(f"| {name} | {how} | failed: {row['failed']} | | | | | |")
+            continue
+        slowdown = row["slowdown"]
+        cells = [
+            name,
+            how,
+            f"`{row['range']}`",
+            " + ".join(str(count) for count, _ in row["steps"]) or "–",
+            str(row["syncs"]),
+            lines_found(row),
+            not_marked(row),
+            "–" if slowdown is None else f"{slowdown['ratio']:.2f}",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def lines_found(row: dict[str, Any]) -> str:
+    """The marked lines that a capture has syncs at, of all that are marked."""
+    found = [int(line) for line in row["at_lines"] if int(line) not in row["other_lines"]]
+    text = f"{len(found)} of {len(found) + len(row['missing_lines'])}: {', '.join(map(str, found))}"
+    return text + (f" (not {', '.join(map(str, row['missing_lines']))})" if row["missing_lines"] else "")
+
+
+def not_marked(row: dict[str, Any]) -> str:
+    """Syncs at other lines of the program, and those at none of it."""
+    parts = [f"line {line}: {row['at_lines'][str(line)]}" for line in row["other_lines"]]
+    elsewhere = row["syncs"] - sum(row["at_lines"].values())
+    return "; ".join([*parts, *([f"no line: {elsewhere}"] if elsewhere else [])]) or "–"
+
+
+def overhead() -> str:
+    """Step times under each way of profiling, as ratios within a round: median, and from least to most."""
+    rounds = json.loads((ROOT / "sample_traces/overhead.json").read_text())["rounds"]
+    heads = ["profiled with", "rounds", "host-bound, to plain", "host-bound, to tracing only", "GPU-bound, to plain"]
+    rows = [f"| {' | '.join(heads)} |", "|---|--:|---|---|---|"]
+    for name, shown in WAYS.items():
+        measured = [times for times in rounds if name in times]
+        ratios = [
+            spread([times[name][kind] / times[base][kind] for times in measured])
+            for kind, base in (
+                ("host_bound_ms", "plain"),
+                ("host_bound_ms", "tracing only"),
+                ("gpu_bound_ms", "plain"),
+            )
+        ]
+        rows.append(f"| {shown} | {len(measured)} | {' | '.join(ratios)} |")
+    return "\n".join(rows) + "\n"
+
+
+#: What overhead.json calls the ways of profiling, and what a reader does.
+WAYS = {
+    "plain": "nothing",
+    "tracing only": "`nsys profile --trace=cuda,nvtx --sample=none`",
+    "nsys-sync": "`nsys-sync profile`",
+    "nsys-sync --backtrace all": "`nsys-sync profile --backtrace all`",
+    "guides": "`nsys profile --python-sampling=true --backtrace=dwarf`",
+}
+
+
+def spread(values: list[float]) -> str:
+    """Median, and the range where there are several different values."""
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return f"{statistics.median(values):.2f}" + ("" if low == high else f" ({low}–{high})")
+
+
+TABLES = {"traces": traces, "captures": captures, "overhead": overhead}
+
+
 def filled(text: str) -> str:
     """The document with every block made anew."""
 
     def fill(block: re.Match[str]) -> str:
-        made = output(block["what"]) if block["kind"] == "output" else {"traces": traces}[block["what"]]()
+        made = output(block["what"]) if block["kind"] == "output" else TABLES[block["what"]]()
         return block["head"] + made + block["end"]
 
     return BLOCK.sub(fill, text)

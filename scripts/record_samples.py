@@ -6,6 +6,8 @@
     python scripts/record_samples.py old-nsys --out FOLDER --nsys PATH    a report of an old nsys, as it is
     python scripts/record_samples.py probe    --out FOLDER    how this nsys behaves where the launcher depends on it
 
+    python scripts/record_samples.py add      --out FOLDER    take FOLDER/pack/overhead.json into sample_traces/
+
 Everything runs in an environment of few variables, and traces are scrubbed; an .nsys-rep cannot be, so only `old-nsys`
 keeps one. The last thing printed is a table as JSON; it and the traces are in FOLDER/MODE.tar.
 """
@@ -18,7 +20,6 @@ import lzma
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "sample_traces/programs"
+OVERHEAD = ROOT / "sample_traces/overhead.json"
 OURS = [sys.executable, "-m", "nsys_sync.cli", "profile"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -133,9 +135,8 @@ def expected_lines(program: Path) -> set[int]:
     return {n for n, line in enumerate(program.read_text().splitlines(), 1) if line.rstrip().endswith("# sync")}
 
 
-def found_in(report: Path, program: Path) -> dict[str, Any]:
-    """What a report says about a program: the table's row."""
-    found = json.loads(report.read_text())
+def found_in(found: dict[str, Any], program: Path) -> dict[str, Any]:
+    """What a report (as its JSON has it) says about a program: the table's row."""
     lines: dict[int, int] = {}
     for site in found["sites"]:
         if site["file"] and Path(site["file"]).name == program.name and site["line"]:
@@ -168,7 +169,7 @@ def record_samples(recorder: Recorder, only: list[str]) -> None:
         row: dict[str, Any] = {"program": sample.program, "options": list(sample.options), "exit": code, "s": seconds}
         report = recorder.out / f"{sample.program}.json"
         if report.exists():
-            row |= found_in(report, program)
+            row |= found_in(json.loads(report.read_text()), program)
             row["trace_bytes"] = recorder.keep(sample.program)
         else:
             row["said"] = text[-1500:]
@@ -189,7 +190,11 @@ def record_ranks(recorder: Recorder) -> None:
         row: dict[str, Any] = {"trace": name}
         if report.exists():
             ranks = [process["rank"] for process in json.loads(report.read_text())["trace"]["processes"]]
-            row |= {"ranks": ranks, **found_in(report, program), "trace_bytes": recorder.keep(name)}
+            row |= {
+                "ranks": ranks,
+                **found_in(json.loads(report.read_text()), program),
+                "trace_bytes": recorder.keep(name),
+            }
         table.append(row)
     table.append({"trace": "ddp-only0", "written": (recorder.out / "ddp-only0.json").exists()})
     recorder.finish("ranks", table)
@@ -222,34 +227,28 @@ def record_overhead(recorder: Recorder, rounds: int, seconds: float, only: list[
         "guides": [*traced, "--python-sampling=true", "--backtrace=dwarf", sys.executable, program],
     }
     variants = {name: command for name, command in variants.items() if not only or name in only}
-    times: dict[str, dict[str, list[float]]] = {name: {} for name in variants}
+    found: list[dict[str, Any]] = []
     began, longest = time.monotonic(), 0.0
     for number in range(rounds):
         round_began = time.monotonic()
         if round_began - began + longest > seconds:
             break
+        times = {}
         for name, command in variants.items():
             _, text, _ = recorder.run(f"overhead-{name.replace(' ', '-')}-{number}", command)
-            line = next((line for line in text.splitlines() if line.startswith('{"host_bound_ms"')), "{}")
-            for kind, value in json.loads(line).items():
-                times[name].setdefault(kind, []).append(value)
+            line = next((line for line in text.splitlines() if line.startswith('{"host_bound_ms"')), None)
+            if line is not None:
+                times[name] = json.loads(line)
+        found.append(times)
         longest = max(longest, time.monotonic() - round_began)
-    recorder.finish(
-        "overhead", {"ms": times, "ratios": ratios(times, "plain"), "to tracing": ratios(times, "tracing only")}
-    )
+    recorder.finish("overhead", {"rounds": found})
 
 
-def ratios(times: dict[str, dict[str, list[float]]], base: str) -> dict[str, dict[str, list[float]]]:
-    """By variant and kind of step: smallest, median and largest of the rounds' ratios to the base of the same round."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for name, kinds in times.items():
-        for kind, values in kinds.items():
-            each = [value / other for value, other in zip(values, times[base].get(kind, []), strict=False)]
-            if each:
-                found.setdefault(name, {})[kind] = [
-                    round(v, 3) for v in (min(each), statistics.median(each), max(each))
-                ]
-    return found
+def add_overhead(recorded: Path) -> None:
+    """Add the rounds of another recording to those that the documents show."""
+    kept = json.loads(OVERHEAD.read_text())
+    kept["rounds"] += json.loads(recorded.read_text())["rounds"]
+    OVERHEAD.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def record_old(recorder: Recorder) -> None:
@@ -264,7 +263,7 @@ def record_old(recorder: Recorder) -> None:
         row |= {"bytes": packed.stat().st_size, "trace_bytes": recorder.keep("cuda-2023.4")}
     report = recorder.out / "cuda-2023.4.json"
     if report.exists():
-        row |= found_in(report, program)
+        row |= found_in(json.loads(report.read_text()), program)
     recorder.finish("old-nsys", row)
 
 
@@ -300,13 +299,16 @@ def probe(recorder: Recorder) -> None:
 def main() -> None:
     """Record what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["samples", "ranks", "overhead", "old-nsys", "probe"])
+    parser.add_argument("mode", choices=["samples", "ranks", "overhead", "old-nsys", "probe", "add"])
     parser.add_argument("only", nargs="*", help="samples: only these programs; overhead: only these kinds")
     parser.add_argument("--out", type=Path, required=True, help="folder for everything that is made")
     parser.add_argument("--nsys", help="the nsys to use (default: the launcher's choice)")
     parser.add_argument("--rounds", type=int, default=6, help="overhead: captures of each kind (default: 6)")
     parser.add_argument("--seconds", type=float, default=540, help="overhead: begin no round that would end later")
     chosen = parser.parse_args()
+    if chosen.mode == "add":
+        add_overhead(chosen.out / "pack/overhead.json")
+        return
     sys.path.insert(0, str(ROOT))
     recorder = Recorder(chosen.out, chosen.nsys)
     modes: dict[str, Callable[[], None]] = {

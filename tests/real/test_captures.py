@@ -1,0 +1,49 @@
+"""Captures of unedited programs have their syncs at the lines that the programs mark, and the table says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsys_sync import analyze
+from scripts.record_samples import found_in
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
+TRACES = SAMPLES / "captures"
+ROWS: list[dict[str, Any]] = json.loads((SAMPLES / "captures.json").read_text())
+KEPT = [row for row in ROWS if row["trace"]]
+
+
+def test_every_trace_is_in_the_table_once() -> None:
+    names = [row["trace"] for row in KEPT]
+    assert sorted(names) == sorted(path.name.removesuffix(".sqlite.xz") for path in TRACES.iterdir())
+    assert {row["program"] for row in ROWS} <= {path.stem for path in (SAMPLES / "programs").iterdir()}
+
+
+@pytest.mark.parametrize("row", KEPT, ids=lambda row: str(row["trace"]))
+def test_the_table_says_what_the_trace_holds(row: dict[str, Any]) -> None:
+    report = analyze(TRACES / f"{row['trace']}.sqlite.xz")
+    found = found_in(json.loads(report.to_json()), SAMPLES / f"programs/{row['program']}.py")
+    shared = row.keys() & found.keys() - {"warnings"}
+    assert {"syncs", "at_lines", "missing_lines", "other_lines", "steps", "range", "slowdown"} <= shared
+    assert {key: found[key] for key in shared} == {key: row[key] for key in shared}
+    assert found["python_frames"] == "recorded"
+    # A rank that does not log has fewer of the lines.
+    assert not row["missing_lines"] or row["ranks"] == [1]
+
+
+@pytest.mark.parametrize("row", KEPT, ids=lambda row: str(row["trace"]))
+def test_nothing_of_the_recording_machine_is_left(row: dict[str, Any]) -> None:
+    report = analyze(TRACES / f"{row['trace']}.sqlite.xz")
+    files = {frame.file for site in report.sites for frame in site.stack if frame.file.startswith("/")}
+    assert files
+    assert {"/".join(path.split("/")[:3]) for path in files} <= {
+        "/workspace/sample_traces",
+        "/workspace/nsys_sync",
+        "/opt/torch",
+        "/tmp/torchinductor_user",
+        "/usr/lib",
+    }
