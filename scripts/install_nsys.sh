@@ -130,5 +130,6 @@ done
 mkdir "$work/nsys/bin"
 ln -s ../target-linux-x64/nsys "$work/nsys/bin/nsys"
 works "$work/nsys" || fail "nsys does not run:" "$("$work/nsys/bin/nsys" --version 2>&1 | head -n 3)"
-mv "$work/nsys" "$folder"
+# Another run of this script may have been first.
+mv -T "$work/nsys" "$folder" 2>/dev/null || works "$folder" || fail "$folder cannot be written."
 echo "$folder/bin/nsys"
