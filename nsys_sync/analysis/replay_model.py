@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -60,29 +61,31 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
         known, launched + _latencies(ops.kind[by], start - launched, known & (before < launched)), NEVER
     )
     ready_before = np.where(first, NEVER, before + _spacing(activity, launch, start, before, first))
-    links = _links(trace, activity, streams, stream, launched, end)
+    heads = np.flatnonzero(first)
+    visit = _visits(launched, heads)
+    links = _links(trace, activity, streams, stream, visit, end)
     tight = np.maximum(ready_launch, ready_before)
     np.maximum.at(tight, links.op, links.ready)
     tight = np.where(tight <= NEVER, start, tight)
     slack = np.where(known, tight - ready_launch, np.where(first, 0, FAR))
     spare = np.where(first, 0, tight - ready_before)
-    chains = Chains(_small(by), stream, _small(thread), launched, slack, spare, np.flatnonzero(first))
+    chains = Chains(_small(by), stream, _small(thread), launched, slack, spare, heads)
 
     items = [
         _item(RECORD, int(when), -1, number, int(stream_))
         for number, (when, stream_) in enumerate(zip(links.recorded, links.record, strict=True))
     ]
     items += [
-        _item(WAIT, int(launched[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
+        _item(WAIT, int(visit[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
         for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
     ]
-    collectives = _collectives(trace, activity, chains, items)
+    collectives = _collectives(trace, activity, chains, visit, items)
     syncs = _syncs(trace, activity, blocking, tids, streams, number, links, items)
     _hand_offs(activity, blocking, tids, items)
     if steps is not None:
         items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
     items.sort()
-    interval = _small(np.searchsorted([item.key for item in items], 4 * launched + LAUNCH_PHASE))
+    interval = _small(np.searchsorted([item.key for item in items], 4 * visit + LAUNCH_PHASE))
     owned = [n for n, pid in enumerate(streams.pid) if steps is None or pid == steps.pid]
     return Model(
         chains=chains,
@@ -98,6 +101,16 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
         begin=int(calls.start[0]) if len(calls) else 0,
         waits_linked=links.complete,
     )
+
+
+def _visits(launched: Column, heads: Column) -> Column:
+    """When (ns) a replay comes to each operation of the chains: at its launch, but never before its predecessor, which
+    another thread may have launched by a call that began later.
+    """
+    visit = launched.copy()
+    for low, high in pairwise([*heads, len(visit)]):
+        np.maximum.accumulate(visit[low:high], out=visit[low:high])
+    return visit
 
 
 def _small(numbers: Column) -> npt.NDArray[np.int32]:
@@ -149,7 +162,7 @@ def _links(
     activity: Activity,
     streams: _Streams,
     stream: npt.NDArray[np.int32],
-    launched: Column,
+    visit: Column,
     end: Column,
 ) -> _Links:
     calls, ops, syncs, events = activity.calls, activity.ops, trace.syncs, trace.events
@@ -173,10 +186,12 @@ def _links(
     position, ready, kept = [], [], []
     for i in found:
         low, high = bounds[waiter[i]], bounds[waiter[i] + 1]
-        at = low + int(np.searchsorted(launched[low:high], calls.start[row[wait[i]]]))
+        called = calls.start[row[wait[i]]]
+        at = low + int(np.searchsorted(visit[low:high], called))
         low, stop = bounds[record_stream[number[i]]], bounds[record_stream[number[i]] + 1]
-        last = low + int(np.searchsorted(launched[low:stop], recorded[number[i]])) - 1
-        if at < high and last >= low and record_stream[number[i]] != waiter[i]:
+        last = low + int(np.searchsorted(visit[low:stop], recorded[number[i]])) - 1
+        in_time = recorded[number[i]] <= called
+        if at < high and last >= low and in_time and record_stream[number[i]] != waiter[i]:
             position.append(at)
             ready.append(int(end[last]))
             kept.append(int(number[i]))
@@ -192,12 +207,15 @@ def _links(
 
 @dataclass(frozen=True)
 class _Streams:
-    """The streams that anything ran on: process, context, stream and device of each, by number."""
+    """The streams that anything ran on: process, context, stream and device of each, by number; begun: when the first
+    operation was launched (ns).
+    """
 
     pid: Column
     context: Column
     stream: Column
     device: Column
+    begun: Column
 
     def number(self, pid: Column, context: Column, stream: Column) -> Column:
         """Numbers of streams by (process, context, stream), -1 where nothing ran on them."""
@@ -210,11 +228,13 @@ def _number_streams(activity: Activity) -> tuple[npt.NDArray[np.int32], _Streams
     key, _ = pack((ops.pid, ops.pid), (ops.context, ops.context), (ops.stream, ops.stream))
     codes = distinct(key) if len(key) and (np.diff(key) >= 0).all() else distinct(np.sort(key))
     first = lookup(key, codes)
-    streams = _Streams(ops.pid[first], ops.context[first], ops.stream[first], ops.device[first])
+    streams = _Streams(
+        ops.pid[first], ops.context[first], ops.stream[first], ops.device[first], activity.launched[first]
+    )
     return _small(np.searchsorted(codes, key)), streams
 
 
-def _collectives(trace: Trace, activity: Activity, chains: Chains, items: list[Item]) -> Collectives:
+def _collectives(trace: Trace, activity: Activity, chains: Chains, visit: Column, items: list[Item]) -> Collectives:
     """The k-th NCCL kernels of all processes, and their items."""
     ops = activity.ops
     none = Collectives([], [], [])
@@ -238,7 +258,7 @@ def _collectives(trace: Trace, activity: Activity, chains: Chains, items: list[I
     np.maximum.at(latest, group, start)
     items += [
         _item(COLLECTIVE, int(when), int(thread), place, int(position))
-        for place, (when, thread, position) in enumerate(zip(chains.launched[at], chains.thread[at], at, strict=True))
+        for place, (when, thread, position) in enumerate(zip(visit[at], chains.thread[at], at, strict=True))
     ]
     return Collectives(group.tolist(), start.tolist(), latest.tolist())
 
@@ -274,7 +294,8 @@ def _syncs(
     if len(found) and len(links.record):
         at = record[found]
         event[found] = lookup(*pack((trace.events.pid, syncs.pid[at]), (trace.events.event, syncs.event[at])))
-        event[(event >= 0) & (links.record[event] < 0)] = -1
+        known = (links.record[event] >= 0) & (streams.begun[links.record[event]] <= links.recorded[event])
+        event[~known | (links.recorded[event] > start)] = -1
     of_device: dict[tuple[int, int], tuple[int, ...]] = {}
     for at_, place in enumerate(zip(streams.pid.tolist(), streams.device.tolist(), strict=True)):
         of_device[place] = (*of_device.get(place, ()), at_)
@@ -284,20 +305,21 @@ def _syncs(
     for i, name in enumerate(names):
         duration, base = int(end[i] - start[i]), blocking.base[name]
         copy = bool(blocking.kind[i] == COPY)
-        awaited = int(blocking.awaited[i])
+        device = of_device.get((int(activity.process(row[i])), int(blocking.device[i])), ())
+        waits_for = own[i] if copy else (int(waited[i]),) if waited[i] >= 0 else () if event[i] >= 0 else device
+        if blocking.kind[i] == STREAM_SYNC and record[i] >= 0 and waited[i] < 0:
+            waits_for = ()
+        waits = event[i] >= 0 or any(streams.begun[stream] <= start[i] for stream in waits_for)
+        awaited = int(blocking.awaited[i]) if waits else NEVER
         ready_host = int(start[i]) + min(base, duration)
         if copy:
             early = awaited <= int(end[i])
             slack_host, slack_device = (int(end[i]) - ready_host, 0) if early and awaited > NEVER else (0, FAR)
-            waits_for = own[i]
         else:
-            ready_device = awaited + usual.get(name, _TAIL) if awaited > NEVER else int(NEVER)
-            tight = max(ready_host, int(ready_device))
+            # A call that returned before its work is known to have ended was not held by more than its own length.
+            ready_device = min(awaited + usual.get(name, _TAIL), int(end[i])) if awaited > NEVER else NEVER
+            tight = max(ready_host, ready_device)
             slack_host, slack_device = tight - ready_host, min(tight - ready_device, FAR)
-            device = of_device.get((int(activity.process(row[i])), int(blocking.device[i])), ())
-            waits_for = (int(waited[i]),) if waited[i] >= 0 else () if event[i] >= 0 else device
-            if blocking.kind[i] == STREAM_SYNC and record[i] >= 0 and waited[i] < 0:
-                waits_for = ()
         result.append(Sync(copy, duration, base, waits_for, int(event[i]), slack_host, slack_device))
         items.append(_item(SYNC, int(start[i]), int(np.searchsorted(tids, calls.tid[row[i]])), i))
     return result

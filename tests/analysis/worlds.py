@@ -65,7 +65,7 @@ class HostCall:
 
 @dataclass(frozen=True)
 class GpuOp:
-    """A GPU operation [start, end) in ns; corr -1: nobody knows who launched it."""
+    """A GPU operation [start, end) in ns; corr -1: nobody knows who launched it; name: a kernel's place in NAMES."""
 
     pid: int
     start: int
@@ -77,6 +77,7 @@ class GpuOp:
     src: int = -1
     dst: int = -1
     size: int = 4
+    name: int = 0
 
     @property
     def row(self) -> tuple[int, ...]:
@@ -164,7 +165,7 @@ class World:
                 column(ops, lambda o: o.stream),
                 column(ops, lambda o: o.corr),
                 column(ops, lambda o: o.kind),
-                column(ops, lambda o: -1),
+                column(ops, lambda o: o.name if o.kind == KERNEL else -1),
                 Copies(
                     column(copies, lambda c: c[0]),
                     column(copies, lambda c: c[1].size),
@@ -207,11 +208,21 @@ class World:
             python_frames="not_recorded",
             missing=frozenset(),
             warnings=[],
-            _db=cast("Database", None),
+            _db=cast("Database", Names()),
         )
 
 
 NOTHING = np.empty(0, dtype=np.int64)
+
+#: Kernels by name.
+NAMES = ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+
+
+class Names:
+    """What a world's trace needs of an open file: its strings."""
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        return {number: NAMES[number] for number in ids if number >= 0}
 
 
 def column(rows: Iterable[Row], value: Callable[[Row], int]) -> Column:
@@ -337,4 +348,5 @@ def _any_op(
     start = max(start, 0)
     end = start + draw(st.integers(1, within.longest))
     device, stream = draw(st.integers(0, within.devices - 1)), draw(st.integers(7, 8))
-    draft.ops.append(GpuOp(pid, start, end, corr, device, stream, *what))
+    name = int(draw(st.integers(0, 3)) == 0)
+    draft.ops.append(GpuOp(pid, start, end, corr, device, stream, *what, name=name))
