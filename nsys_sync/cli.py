@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from nsys_sync.errors import ExitCode, NsysSyncError, UsageError
+from nsys_sync.errors import ExitCode, NsysSyncError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from nsys_sync.profile import Profiled
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 STDOUT = "-"
+_CANNOT_WRITE = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF}
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 MapPath = Annotated[
@@ -50,16 +52,24 @@ class Backtrace(StrEnum):
 
 def main() -> None:
     """Entry point: errors become one sentence on stderr and their exit code."""
+    _open_standard_files()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except NsysSyncError as error:
         _say_error(error)
         sys.exit(int(error.exit_code))
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`: not our failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         sys.exit(int(ExitCode.OK))
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _CANNOT_WRITE:
+            _drop_stdout()
+            say(f"nsys-sync: Standard output cannot be written: {error.strerror}.")
+            sys.exit(int(ExitCode.ERROR))
         if os.environ.get("NSYS_SYNC_TRACEBACK"):
             raise
         say(f"nsys-sync: internal error: {type(error).__name__}: {error}")
@@ -73,9 +83,29 @@ def say(text: str) -> None:
 
 
 def _say_error(error: NsysSyncError) -> None:
-    say(f"nsys-sync: {error.message}")
+    say(f"nsys-sync: {_visible(error.message)}")
     if error.hint:
-        say(f"  {error.hint}")
+        say(f"  {_visible(error.hint)}")
+
+
+def _visible(text: str) -> str:
+    """Text in which a trace or a file name can have put characters that move a terminal's cursor."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def _open_standard_files() -> None:
+    """Where standard output or error is closed, no file of ours may get its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+
+
+def _drop_stdout() -> None:
+    """Let nothing fail that is still to be written there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _version(wanted: bool) -> None:
@@ -96,17 +126,27 @@ def _common(
 
 
 class Outputs:
-    """The files that a command was asked for; ``-`` is stdout, at most once, and then people's text goes to stderr."""
+    """The files that a command was asked for; ``-`` is stdout, at most once, and then people's text goes to stderr.
 
-    def __init__(self, force: bool, **targets: str | None) -> None:
+    reads: the files that the command was given, which are never written over.
+    """
+
+    def __init__(self, force: bool, reads: Sequence[Path | None] = (), **targets: str | None) -> None:
         self._force = force
         self._targets = {name: target for name, target in targets.items() if target is not None}
-        from nsys_sync.report.files import check_new
+        from nsys_sync.report.files import check_new, is_same
 
         if list(self._targets.values()).count(STDOUT) > 1:
             raise UsageError("stdout-twice", "Only one output can go to stdout (-).", "Name files for the others.")
+        if self.stdout_taken and sys.__stdout__ is None:
+            raise OutputError("unwritable", "Standard output cannot be written: it is closed.")
         files = [check_new(target, force=force) for target in self._targets.values() if target != STDOUT]
-        if len(set(files)) < len(files):
+        for file in files:
+            if any(is_same(file, given) for given in reads if given is not None):
+                raise OutputError(
+                    "output-is-input", f"{file} is an input, which is never changed.", "Name another file."
+                )
+        if len({file.resolve() for file in files}) < len(files):
             raise UsageError("same-output", "Two outputs would go to the same file.", "Name different files.")
 
     @property
@@ -172,7 +212,7 @@ def report(
     """Show where the host waits for the GPU in a trace, and what it costs."""
     if open_ and html in (None, STDOUT):
         raise UsageError("open-what", "--open needs a dashboard to open.", "Add --html PATH.")
-    outputs = Outputs(force, html=html, json=json, csv=csv, perfetto=perfetto, sarif=sarif, save=save)
+    outputs = Outputs(force, [trace, rules], html=html, json=json, csv=csv, perfetto=perfetto, sarif=sarif, save=save)
     from nsys_sync.analysis.options import Options
     from nsys_sync.inputs import duration_ns, path_maps, read
 
@@ -264,6 +304,7 @@ def profile(
     ] = None,
     force: Force = False,
     no_html: Annotated[bool, typer.Option("--no-html", help="Write no dashboard.")] = False,
+    no_source: Annotated[bool, typer.Option("--no-source", help="Leave source code out of all files.")] = False,
     only_ranks: Annotated[
         str | None, typer.Option(metavar="N,N", help="Profile these ranks and run the others plainly.")
     ] = None,
@@ -287,6 +328,7 @@ def profile(
         nsys=nsys,
         output=output,
         force=force,
+        source=not no_source,
         only_ranks=None if only_ranks is None else parse_ranks(only_ranks),
     )
     launch = prepare(request)
@@ -302,7 +344,8 @@ def profile(
 def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
     """Print and write what a run gave, and leave with its exit code."""
     written = list(profiled.written)
-    if profiled.report is not None:
+    stored = profiled.stored
+    if profiled.report is not None and stored is not None:
         from nsys_sync.report import text
         from nsys_sync.report.files import write_new
 
@@ -310,11 +353,11 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
             trace = profiled.path(".sqlite")
             here = trace.relative_to(Path.cwd()) if trace.is_relative_to(Path.cwd()) else trace
             text.render(profiled.report, path=str(here), page=html)
-        written.append(write_new(profiled.path(".json"), profiled.report.to_json(), force=force))
+        written.append(write_new(profiled.path(".json"), stored.to_json(), force=force))
         if html:
             from nsys_sync.report.html import write
 
-            written.append(write(profiled.report, profiled.timeline, profiled.path(".html"), force=force))
+            written.append(write(stored, profiled.timeline, profiled.path(".html"), force=force))
     for path in written:
         say(f"Written: {path}")
     if profiled.error is not None:
@@ -353,7 +396,7 @@ def watch(
     speaks = not rank
     if json is not None and rank is not None:
         json = json.replace("{rank}", str(rank)) if "{rank}" in json else json if speaks else None
-    outputs = Outputs(force, json=json)
+    outputs = Outputs(force, [*map(Path, program), rules], json=json)
     done = watch_program(
         find_program(program, os.environ),
         Plan(after_steps=after_steps, stop_at_first=error),
@@ -417,7 +460,7 @@ def diff(
     rules: Rules = None,
 ) -> None:
     """Compare captures before and after a change: sites gone and new, step time, wait and idle, and the noise."""
-    outputs = Outputs(force, html=html, json=json)
+    outputs = Outputs(force, [*captures, *before, *after, rules], html=html, json=json)
     from nsys_sync.analysis.options import Options
     from nsys_sync.compare import compare
     from nsys_sync.inputs import path_maps, read_all, two_sides
@@ -484,7 +527,7 @@ def check(
     rules: Rules = None,
 ) -> None:
     """Fail (exit 3) when captures exceed limits or have new syncs; exit 4 when something was not measured."""
-    outputs = Outputs(force, sarif=sarif, json=json)
+    outputs = Outputs(force, [*traces, *baseline, allow, rules], sarif=sarif, json=json)
     from nsys_sync import gate
     from nsys_sync.analysis.options import Options
     from nsys_sync.inputs import path_maps, read_all, read_baseline
@@ -565,7 +608,7 @@ def show_rules(
     force: Force = False,
 ) -> None:
     """Show the catalogue of syncs, one rule, or what it makes of a source line without a trace."""
-    outputs = Outputs(force, json=json)
+    outputs = Outputs(force, [rules], json=json)
     from nsys_sync.analysis.rules import Catalogue, line_of
     from nsys_sync.report import catalogue_text
 

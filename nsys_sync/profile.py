@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+#: Larger source files are not kept whole, only the lines that the report shows.
+_LARGEST_SOURCE = 1 << 20
+
 
 @dataclass(frozen=True)
 class Profiled:
     """What a run gave. Without a report ``error`` says why.
 
     program_exit: the program's own exit code. speaks: whether this run prints its report; of several ranks one does.
+    source: whether source code may be written into the run's files.
     """
 
     base: Path
@@ -42,6 +47,15 @@ class Profiled:
     error: NsysSyncError | None = None
     written: tuple[Path, ...] = ()
     speaks: bool = True
+    source: bool = True
+
+    @property
+    def stored(self) -> Report | None:
+        """The report as it may be written to files."""
+        if self.report is None or self.source:
+            return self.report
+        sites = [msgspec.structs.replace(s, source=None, source_status="missing") for s in self.report.sites]
+        return msgspec.structs.replace(self.report, sites=sites)
 
     def path(self, suffix: str) -> Path:
         """The run's file with this ending."""
@@ -89,7 +103,8 @@ def _analyzed(run: launch.Run, say: Say) -> Profiled:
     return Profiled(
         base,
         run.exit_code,
-        report=_with_sources(report, database, info),
+        report=_with_sources(report, database, info) if run.launch.source else _bound(report, database),
+        source=run.launch.source,
         timeline=timeline,
         written=(found, database),
         speaks=run.launch.speaks,
@@ -97,14 +112,16 @@ def _analyzed(run: launch.Run, say: Say) -> Profiled:
 
 
 def _with_sources(report: Report, database: Path, info: CaptureInfo) -> Report:
-    """Keep the source lines that the report shows in the trace; the report as it reads the trace from then on."""
-    from nsys_sync.trace.files import sha256
-
+    """Keep the source files that the report shows in the trace; the report as it reads the trace from then on."""
     kept: dict[str, SourceFile] = {}
     for site in report.sites:
         if site.file is not None and site.source is not None and site.source_status == "found_unverified":
-            lines = kept[site.file].lines if site.file in kept else {}
-            kept[site.file] = SourceFile(sha256=site.source.sha256, lines={**lines, **site.source.lines})
+            before = kept.get(site.file)
+            kept[site.file] = SourceFile(
+                sha256=site.source.sha256,
+                lines={**(before.lines if before else {}), **site.source.lines},
+                text=before.text if before else _text_of(Path(site.file), site.source.sha256),
+            )
     annotate(database, msgspec.structs.replace(info, sources=kept))
     sites = [
         msgspec.structs.replace(site, source_status="captured")
@@ -112,8 +129,25 @@ def _with_sources(report: Report, database: Path, info: CaptureInfo) -> Report:
         else site
         for site in report.sites
     ]
-    trace = msgspec.structs.replace(report.trace, sha256=sha256(database))
-    return msgspec.structs.replace(report, sites=sites, trace=trace)
+    return _bound(msgspec.structs.replace(report, sites=sites), database)
+
+
+def _text_of(path: Path, digest: str) -> str | None:
+    """The whole file if it is not too large and still the one with this digest."""
+    from nsys_sync.analysis.syntax import decoded
+
+    try:
+        data = path.read_bytes() if path.stat().st_size <= _LARGEST_SOURCE else b""
+    except OSError:
+        return None
+    return decoded(data) if sha256(data).hexdigest() == digest else None
+
+
+def _bound(report: Report, database: Path) -> Report:
+    """The report with the digest of the trace as it is now."""
+    from nsys_sync.trace.files import sha256 as digest_of
+
+    return msgspec.structs.replace(report, trace=msgspec.structs.replace(report.trace, sha256=digest_of(database)))
 
 
 def _capture_info(run: launch.Run) -> CaptureInfo:

@@ -26,7 +26,7 @@ class Evidence:
     pinned memory that stands directly before the sync of an ``.item()``.
     max_bytes: the largest of those copies. native: symbols of a typical event, innermost first.
     stack: Python frames, innermost first. user: the user's frame, leaf: the innermost frame.
-    source: the file with the user's line, if it is readable here and not known to have changed.
+    source: the file with the user's line, or its text, if it is known here and not known to have changed.
     events: how many sync events; redundant: how many of them had nothing launched since the sync before on their
     thread; calls_per_step: None where there are no steps.
     """
@@ -38,7 +38,7 @@ class Evidence:
     stack: tuple[Frame, ...] = ()
     user: Frame | None = None
     leaf: Frame | None = None
-    source: Path | None = None
+    source: Path | str | None = None
     events: int = 1
     redundant: int = 0
     calls_per_step: float | None = None

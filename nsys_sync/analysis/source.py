@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nsys_sync.analysis.findings import SourceLine, SourceStatus
+from nsys_sync.analysis.syntax import decoded
 from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
 
 _AROUND = 3
@@ -33,13 +35,15 @@ class Sources:
                 return new.rstrip("/") + file[len(prefix) :]
         return file
 
-    def find(self, file: str | None, line: int | None) -> tuple[SourceLine | None, SourceStatus, Path | None]:
-        """The line with its neighbours, how far to trust it, and the readable file (None unless it can be trusted as
-        far as is known).
+    def find(self, file: str | None, line: int | None) -> tuple[SourceLine | None, SourceStatus, Path | str | None]:
+        """The line with its neighbours, how far to trust it, and the file or its text as kept with the capture (None
+        unless it can be trusted as far as is known).
         """
         if not file or not line or line < 1:
             return None, "missing", None
         kept = self.capture.sources.get(file) if self.capture else None
+        if kept is not None and kept.text is not None and line <= len(lines := _lines(kept.text)):
+            return _shown(lines, line, kept.sha256), "captured", kept.text
         loaded = self._load(file)
         if kept is not None and line in kept.lines:
             same = loaded is not None and loaded[1] == kept.sha256
@@ -47,8 +51,7 @@ class Sources:
         if loaded is None or line > len(loaded[2]):
             return None, "missing", None
         path, digest, lines = loaded
-        first, stop = max(line - _AROUND, 1), min(line + _AROUND, len(lines))
-        shown = SourceLine(lines={n: lines[n - 1] for n in range(first, stop + 1)}, sha256=digest)
+        shown = _shown(lines, line, digest)
         if kept is not None and kept.sha256 != digest:
             return shown, "changed", None
         return shown, "found_unverified", path
@@ -57,6 +60,17 @@ class Sources:
         if file not in self._files:
             self._files[file] = _read(Path(self.here(file))) if PurePosixPath(file).is_absolute() else None
         return self._files[file]
+
+
+def _shown(lines: list[str], line: int, digest: str) -> SourceLine:
+    first, stop = max(line - _AROUND, 1), min(line + _AROUND, len(lines))
+    return SourceLine(lines={n: lines[n - 1] for n in range(first, stop + 1)}, sha256=digest)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as Python counts them: a form feed ends none."""
+    lines = re.split(r"\r\n|\r|\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def _kept(kept: SourceFile, line: int) -> SourceLine:
@@ -71,4 +85,4 @@ def _read(path: Path) -> tuple[Path, str, list[str]] | None:
         data = path.read_bytes()
     except (OSError, ValueError):
         return None
-    return path, hashlib.sha256(data).hexdigest(), data.decode("utf-8", "replace").splitlines()
+    return path, hashlib.sha256(data).hexdigest(), _lines(decoded(data))

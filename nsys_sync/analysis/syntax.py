@@ -281,15 +281,17 @@ def parse(text: str | bytes, line: int = 1) -> Source | None:
     """Parse a source text; where it cannot be parsed as a whole, the function or the lines around ``line``."""
     if (tree := _parsed(text)) is not None:
         return Source(tree, whole=True)
-    lines = _decoded(text).splitlines()
+    lines = decoded(text).splitlines()
     if not 1 <= line <= len(lines):
         return None
     tree = _around(lines, line)
     return None if tree is None else Source(tree, whole=False)
 
 
-def read(path: Path, line: int) -> Source | None:
-    """The file's tree, or None when it cannot be read or nothing around ``line`` can be parsed."""
+def read(path: Path | str, line: int) -> Source | None:
+    """The tree of a file or of a text, or None when it cannot be read or nothing around ``line`` can be parsed."""
+    if isinstance(path, str):
+        return _whole_text(path) or parse(path, line)
     try:
         state = path.stat()
     except (OSError, ValueError):
@@ -298,6 +300,12 @@ def read(path: Path, line: int) -> Source | None:
         return None
     whole = _read_whole(path, state.st_mtime_ns, state.st_size)
     return whole if isinstance(whole, Source) else (None if whole is None else parse(whole, line))
+
+
+@lru_cache(maxsize=64)
+def _whole_text(text: str) -> Source | None:
+    tree = _parsed(text)
+    return None if tree is None else Source(tree, whole=True)
 
 
 @lru_cache(maxsize=64)
@@ -320,7 +328,8 @@ def _parsed(text: str | bytes) -> ast.Module | None:
         return None
 
 
-def _decoded(text: str | bytes) -> str:
+def decoded(text: str | bytes) -> str:
+    """A source file as text, in the encoding that it says it has."""
     if isinstance(text, str):
         return text
     try:

@@ -519,7 +519,7 @@ class _Lines:
     files: dict[str, Path]
     saved: Sources = field(default_factory=Sources)
 
-    def find(self, frame: Frame | None) -> tuple[SourceLine | None, SourceStatus, Path | None]:
+    def find(self, frame: Frame | None) -> tuple[SourceLine | None, SourceStatus, Path | str | None]:
         """As ``Sources.find``: the line, how far to trust it, and a file with the program around it."""
         if frame is None:
             return None, "missing", None
@@ -530,7 +530,7 @@ class _Lines:
             shown = SourceLine(lines={n: lines[n - 1] for n in near}, sha256=sha256(text.encode()).hexdigest())
             return shown, "captured", self.files[frame.file]
         line, status, path = self.saved.find(frame.file, frame.line)
-        if path is None or status != "found_unverified":
+        if not isinstance(path, Path) or status != "found_unverified":
             return line, status, path
         # The program read its files when it began or later; what has not changed since then is what it ran.
         return (line, "captured", path) if path.stat().st_mtime_ns <= self.started else (line, "changed", None)

@@ -22,7 +22,7 @@ _LITTLE_SPACE = 2 << 30
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for. words: the program and its arguments; output: of ``-o``."""
+    """What a person asked for. words: the program and its arguments; output: of ``-o``; source: keep source files."""
 
     words: Sequence[str]
     capture: str = "auto"
@@ -30,6 +30,7 @@ class Request:
     nsys: str | None = None
     output: str | None = None
     force: bool = False
+    source: bool = True
     only_ranks: frozenset[int] | None = None
 
 
@@ -38,7 +39,7 @@ class Launch:
     """A run that can be started: everything about it was checked.
 
     base: absolute path of its files without their endings. speaks: whether it prints its report; of several ranks one
-    does.
+    does. source: whether source code may be written into the run's files.
     """
 
     nsys: Nsys
@@ -48,6 +49,7 @@ class Launch:
     base: Path
     warnings: list[tuple[str, str]]
     speaks: bool
+    source: bool = True
 
     @property
     def report(self) -> Path:
@@ -93,7 +95,7 @@ def prepare(request: Request, environment: Mapping[str, str] | None = None) -> L
     base = output_base(request.output, program, environment, force=request.force)
     warnings = [] if request.detail.light else list(_sampling_refused(nsys))
     speaks = rank is None or rank == min(request.only_ranks or {0})
-    return Launch(nsys, program, captured, arguments, base, warnings, speaks)
+    return Launch(nsys, program, captured, arguments, base, warnings, speaks, request.source)
 
 
 def check_place(base: Path) -> Iterator[tuple[str, str]]:

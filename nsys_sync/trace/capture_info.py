@@ -17,10 +17,14 @@ MARK_PREFIX = "nsys-sync:"
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of one source file as they were at capture time; sha256 is of the whole file."""
+    """One source file as it was at capture time: sha256 is of the whole file, lines are those that the report shows.
+
+    text: all of it, which the rules read; None where the file is too large for that, or where a copy was scrubbed.
+    """
 
     sha256: str
     lines: dict[int, str]
+    text: str | None = None
 
 
 class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):

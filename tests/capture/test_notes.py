@@ -16,6 +16,7 @@ import pytest
 from nsys_sync import Report, analyze
 from nsys_sync.capture.export import read_marks
 from nsys_sync.errors import InputError
+from nsys_sync.scrub import scrub
 from nsys_sync.trace.annotate import RawMark, annotate, is_whole, stacks_missing, write_frames
 from nsys_sync.trace.capture_info import CaptureInfo
 from tests.builder import TraceBuilder
@@ -56,6 +57,83 @@ def test_the_report_and_its_source_lines_can_be_read_again(sandbox: Sandbox, tmp
     assert before.source.sha256 == hashlib.sha256(text.encode()).hexdigest()
     for site in (before, after):
         assert (site.source_status, site.line, site.source) == ("captured", 5, before.source)
+
+
+KEPT_VALUE = """import sys
+
+losses = []
+
+
+def train():
+    losses.append(loss.item())
+
+
+def unseen():
+    return "a word that no report shows"
+
+
+\x0c
+sys.exit(0)
+"""
+
+
+def sites(path: Path) -> list[bytes]:
+    return [msgspec.json.encode(site) for site in analyze(path).sites]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1"])
+def test_the_rules_read_the_kept_file_and_not_the_one_on_disk(sandbox: Sandbox, tmp_path: Path, encoding: str) -> None:
+    script = sandbox.script("")
+    head = "# -*- coding: latin-1 -*- Maß\r\n" if encoding == "latin-1" else "# Maß\r\n"
+    script.write_bytes((head + KEPT_VALUE.replace("\n", "\r\n")).encode(encoding))
+    sandbox.behaviour["export"] = str(waiting_at(script, 8).write(tmp_path / "made.sqlite"))
+    done = sandbox.run("profile", "--capture", "all", "-o", "run", str(script))
+    assert done.returncode == 0, done.stderr
+    trace = sandbox.folder / "run.sqlite"
+    (saved,) = Report.from_json((sandbox.folder / "run.json").read_bytes()).sites
+    assert (saved.rule, saved.class_) == ("scalar-accumulated", "deferrable")
+    assert saved.source is not None
+    assert saved.source.lines[8] == "    losses.append(loss.item())"
+    with_script = sites(trace)
+    assert with_script == [msgspec.json.encode(saved)]
+    script.write_text("something else\n" * 20)
+    assert sites(trace) == with_script
+    script.unlink()
+    assert sites(trace) == with_script
+
+
+def test_a_scrubbed_copy_has_only_the_lines_that_the_report_shows(sandbox: Sandbox, tmp_path: Path) -> None:
+    script = sandbox.script(KEPT_VALUE)
+    sandbox.behaviour["export"] = str(waiting_at(script, 7).write(tmp_path / "made.sqlite"))
+    sandbox.run("profile", "--capture", "all", "-o", "run", str(script))
+    assert b"a word that no report shows" in (sandbox.folder / "run.sqlite").read_bytes()
+    scrub(sandbox.folder / "run.sqlite", tmp_path / "clean.sqlite")
+    script.unlink()
+    (site,) = analyze(tmp_path / "clean.sqlite").sites
+    assert site.source is not None
+    assert site.source.lines[7] == "    losses.append(loss.item())"
+    assert b"a word that no report shows" not in (tmp_path / "clean.sqlite").read_bytes()
+
+
+def test_a_large_file_is_kept_only_around_the_lines_shown(sandbox: Sandbox, tmp_path: Path) -> None:
+    script = sandbox.script(KEPT_VALUE + "# long\n" * 200_000)
+    sandbox.behaviour["export"] = str(waiting_at(script, 7).write(tmp_path / "made.sqlite"))
+    sandbox.run("profile", "--capture", "all", "-o", "run", str(script))
+    (note,) = rows(sandbox.folder / "run.sqlite", "SELECT value FROM NSYS_SYNC_CAPTURE")[0]
+    kept = msgspec.json.decode(note, type=CaptureInfo).sources[str(script)]
+    assert kept.text is None
+    assert sorted(kept.lines) == list(range(4, 11))
+
+
+def test_no_source_leaves_it_out_of_every_file(sandbox: Sandbox, tmp_path: Path) -> None:
+    script = sandbox.script(KEPT_VALUE)
+    sandbox.behaviour["export"] = str(waiting_at(script, 7).write(tmp_path / "made.sqlite"))
+    done = sandbox.run("profile", "--no-source", "--capture", "all", "-o", "run", str(script))
+    assert "losses.append(loss.item())" in done.stdout
+    for suffix in ("sqlite", "json", "html"):
+        assert b"losses.append(" not in (sandbox.folder / f"run.{suffix}").read_bytes(), suffix
+    (site,) = Report.from_json((sandbox.folder / "run.json").read_bytes()).sites
+    assert (site.rule, site.source, site.source_status) == ("scalar-accumulated", None, "missing")
 
 
 def test_nothing_of_the_environment_is_noted(sandbox: Sandbox) -> None:
