@@ -35,6 +35,15 @@ def test_the_table_says_what_the_trace_holds(row: dict[str, Any]) -> None:
     assert not row["missing_lines"] or row["ranks"] == [1]
 
 
+def test_old_and_new_nsys_lead_to_the_same_rules() -> None:
+    maps = [("/workspace/sample_traces", str(SAMPLES))]
+    new, old = (
+        {site.line: site.rule for site in analyze(TRACES / f"{name}.sqlite.xz", maps=maps).sites}
+        for name in ("plain_loop", "plain_loop-2023.4")
+    )
+    assert new == old == {12: "upload-batch", 18: "check-can-wait", 19: "scalar-accumulated"}
+
+
 @pytest.mark.parametrize("row", KEPT, ids=lambda row: str(row["trace"]))
 def test_nothing_of_the_recording_machine_is_left(row: dict[str, Any]) -> None:
     report = analyze(TRACES / f"{row['trace']}.sqlite.xz")
