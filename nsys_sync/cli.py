@@ -100,7 +100,8 @@ def _open_standard_files() -> None:
     os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            # Open for as long as the process lives.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_stdout() -> None:

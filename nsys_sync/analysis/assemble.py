@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -441,7 +442,7 @@ def _trace_info(found: Findings) -> f.TraceInfo:
     pids = distinct(np.sort(np.concatenate((process_of(found.activity.calls.tid), found.activity.ops.pid))))
     ranks = _ranks(trace)
     return f.TraceInfo(
-        file=trace.path.name,
+        file=os.fsencode(trace.path.name).decode("utf-8", "replace"),
         sha256=trace.sha256,
         nsys_version=(capture.nsys_version if capture else None) or meta.exporter_version,
         schema_version=meta.schema_version,

@@ -14,15 +14,23 @@ from nsys_sync.errors import OutputError
 
 
 def check_new(path: str | Path, *, force: bool) -> Path:
-    """The absolute path, if something may be written there. Raises OutputError."""
+    """The absolute path, if something may be written there: a new file, or a device or pipe. Raises OutputError."""
     target = Path(path).absolute()
     if target.is_dir():
         raise OutputError("output-is-a-folder", f"{target} is a folder.", "Name a file in it.")
     if not target.parent.is_dir():
         raise OutputError("no-such-folder", f"The folder {target.parent} does not exist.", f"mkdir -p {target.parent}")
-    if target.exists() and not force:
+    if target.is_file() and not force:
         raise OutputError("output-exists", f"{target} exists already.", "Choose another name or add --force.")
     return target
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """Whether two names are of one file that is there."""
+    try:
+        return one.is_file() and one.samefile(other)
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

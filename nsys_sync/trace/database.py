@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ class Database:
     """
 
     def __init__(self, path: Path, shown: Path) -> None:
-        self._uri = f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(os.fsencode(path.resolve()))}?mode=ro&immutable=1"
         self._shown = shown
         with self.reading():
             self._rows = sqlite3.connect(self._uri, uri=True)
