@@ -6,7 +6,6 @@ keeps it in a table, and only a call through an instance is watched.
 
 from __future__ import annotations
 
-import functools
 from types import MethodType
 
 TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
@@ -28,6 +27,19 @@ class _Method:
         if instance is None:
             return self._original.__get__(None, owner)
         return MethodType(self._function, instance)
+
+
+def _standing_around(original: Any, around: Around) -> Callable[..., Any]:
+    """A function that looks like the original, as far as that is written in Python or has names that are texts."""
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        return around(original, *arguments, **options)
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        value = getattr(original, name, None)
+        if isinstance(value, str):
+            setattr(function, name, value)
+    return function
 
 
 class Patches:
@@ -64,11 +76,7 @@ class Patches:
         if original is None:
             return False
 
-        @functools.wraps(original)
-        def function(*arguments: Any, **options: Any) -> Any:
-            return around(original, *arguments, **options)
-
-        return self.attribute(owner, name, function)
+        return self.attribute(owner, name, _standing_around(original, around))
 
     def method(self, owner: Any, name: str, around: Around) -> bool:
         """The same for a method, called as ``around(original, instance, *arguments)``."""
@@ -76,11 +84,7 @@ class Patches:
         if original is None:
             return False
 
-        @functools.wraps(original)
-        def method(*arguments: Any, **options: Any) -> Any:
-            return around(original, *arguments, **options)
-
-        return self.attribute(owner, name, _Method(original, method))
+        return self.attribute(owner, name, _Method(original, _standing_around(original, around)))
 
     def at_undo(self, action: Callable[[], None]) -> None:
         """Do something more when everything is undone."""

@@ -226,6 +226,7 @@ class Capture:
                 self._meet("at-close-", "at-open-")
             driver = self._find_driver()
             if driver is not None and not _within(_PATIENT_S, driver.stop_profiler):
+                self.session.mark("stuck")
                 complain("the profiler did not stop; the capture goes on until the program ends")
             self.session.mark("closed")
         elif why == "steps":

@@ -205,7 +205,7 @@ class Recorder(syncs.Listener):
 
 def _frames(sync: syncs.Sync) -> list[tuple[CodeType, int]]:
     """(code, position in it) of the stack, innermost first, without this package's own frames."""
-    frames: list[tuple[CodeType, int]] = [] if sync.leaf is None else [(sync.leaf, -1)]
+    frames = [(code, -1) for code in sync.below]
     frame: FrameType | None = sync.frame
     outermost = sync.frame
     while frame is not None and len(frames) < _DEPTH:

@@ -45,24 +45,24 @@ class Sync:
     """One sync. Times in ns.
 
     seen_by: ``pytorch`` for its warning, else the name of the call. api: the CUDA call that waits, "" if unknown.
-    frame: the innermost frame of the program; valid while the listener runs. leaf: code below it that only passes the
-    call on. wait_ns: time in the call, None where only its warning was seen. copy, size: direction of a copy ("" if it
-    is none, or unknown) and its bytes. allowed: whether ``allow_syncs`` is in force here.
+    frame: the innermost frame of the program; valid while the listener runs. below: code of the frames below it that
+    are the call's own, innermost first. wait_ns: time in the call, None where only its warning was seen. copy, size:
+    direction of a copy ("" if it is none, or unknown) and its bytes. allowed: whether ``allow_syncs`` is in force here.
     """
 
-    __slots__ = ("allowed", "api", "copy", "frame", "leaf", "seen_by", "size", "wait_ns")
+    __slots__ = ("allowed", "api", "below", "copy", "frame", "seen_by", "size", "wait_ns")
 
     def __init__(
         self,
         seen_by: str,
         api: str,
         frame: FrameType,
-        leaf: CodeType | None = None,
+        below: tuple[CodeType, ...] = (),
     ) -> None:
         self.seen_by = seen_by
         self.api = api
         self.frame = frame
-        self.leaf = leaf
+        self.below = below
         self.wait_ns: int | None = None
         self.copy = ""
         self.size = 0
@@ -245,7 +245,7 @@ def watched(seen_by: str, api: str, call: Callable[..., Any], *arguments: Any, *
     __tracebackhide__ = True
     if not _STATE.listeners or _THREAD.depth:
         return call(*arguments, **options)
-    sync = _noticed(seen_by, api, program_frame(sys._getframe(1)), getattr(call, "__code__", None))
+    sync = _noticed(seen_by, api, program_frame(sys._getframe(1)), _code_of(call))
     _THREAD.depth += 1
     began = time.perf_counter_ns()
     try:
@@ -283,11 +283,20 @@ def is_own(code: CodeType) -> bool:
     return code.co_filename.startswith(_OWN_FOLDER)
 
 
-def _noticed(seen_by: str, api: str, frame: FrameType, leaf: CodeType | None = None) -> Sync | None:
+def _code_of(call: Any) -> tuple[CodeType, ...]:
+    """The code of a function, that of what it wraps first; nothing for a function written in C."""
+    found: list[CodeType] = []
+    while hasattr(call, "__code__") and call.__code__ not in found:
+        found.insert(0, call.__code__)
+        call = getattr(call, "__wrapped__", None)
+    return tuple(found)
+
+
+def _noticed(seen_by: str, api: str, frame: FrameType, below: tuple[CodeType, ...] = ()) -> Sync | None:
     """A sync that no listener forbids; None if a failure of ours lost it. Raises only SyncError."""
     __tracebackhide__ = True
     try:
-        sync = Sync(seen_by, api, frame, leaf)
+        sync = Sync(seen_by, api, frame, below)
         for listener in _STATE.listeners:
             listener.check(sync)
     except SyncError:
