@@ -190,6 +190,9 @@ def _findings(run: launch.Run, told: dict[str, Any]) -> Iterator[tuple[str, str]
             "program-failed",
             f"The program ended with exit code {run.exit_code}; this is what was captured until then.",
         )
+    if run.stuck:
+        text = "The driver call that ends the capture did not return: the capture goes on to the end of the program."
+        yield "range-stuck", text
     if not run.loaded:
         yield "no-handshake", "No Python of the program loaded the step module: steps and ranks are not marked."
     wanted, closed_by = run.launch.captured.target.get("steps", 20), told.get("closed_by")

@@ -119,7 +119,8 @@ def _check(report: Path) -> None:
             "not-a-report-file", f"{report} is no report of Nsight Systems.", "Reports end in .nsys-rep or .qdrep."
         )
     try:
-        empty = not report.open("rb").read(1)
+        with report.open("rb") as file:
+            empty = not file.read(1)
     except OSError as error:
         raise InputError("unreadable", f"{report} cannot be read: {error.strerror}.") from None
     if empty:
@@ -132,7 +133,12 @@ def _run(nsys: Nsys, report: Path, output: Path, kind: str) -> None:
     options = [option for option in wanted if known.name_of(option) in known]
     command = [str(nsys.path), "export", f"--type={kind}", *options, f"--output={output}", str(report.absolute())]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=nsys.environment,
+        check=False,
     )
     if done.returncode == 0 and output.exists() and output.stat().st_size:
         return

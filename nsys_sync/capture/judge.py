@@ -127,6 +127,12 @@ def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
     if not run.range_began:
         return _never_began(run)
     words = last_words(run)
+    if run.stuck:
+        return CaptureError(
+            "range-stuck",
+            "The driver call that ends the capture did not return, and nsys left no report.",
+            "Worth a try, for it needs no such call: --capture all",
+        )
     return CaptureError(
         "no-report",
         f"nsys wrote no report (it ended with {run.exit_code}). "

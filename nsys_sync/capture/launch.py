@@ -31,6 +31,7 @@ Identity = tuple[str, int, int, int]
 
 _LOG = "nsys.log"
 _PID = "pid"
+_STUCK = "stuck"
 #: Around nsys: the launcher's own output is kept open as 8 and 9, nsys writes to the log.
 _OUTSIDE = 'exec "$@" 8>&1 9>&2 >"$NSYS_SYNC_SESSION/nsys.log" 2>&1'
 #: Around the program, below nsys: note the pid, take the launcher's output back, become the program. Where the two
@@ -48,6 +49,8 @@ exec "$@"
 _POLL_S = 0.05
 _HANDSHAKE_S = 15.0
 _LAST_WORDS_S = 60.0
+#: How long nsys may say nothing after the end of a program whose profiler did not stop: it may never finish then.
+_SILENCE_S = 60.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -58,7 +61,7 @@ class Run:
     exit_code: nsys's, which is the program's if that was started. started: of the launch, ns since the epoch. before:
     the run's files that were there already. log: what nsys said. loaded: Pythons that loaded the target package.
     reports: what the target's processes told (see ``target.range``). range_began: whether anyone opened the range.
-    signals: how many a person sent.
+    stuck: whether the call that closes it did not return. signals: how many a person sent.
     """
 
     launch: Launch
@@ -70,6 +73,7 @@ class Run:
     loaded: int
     reports: list[dict[str, Any]]
     range_began: bool
+    stuck: bool
     signals: int
 
 
@@ -99,6 +103,7 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
             loaded=session.count("loaded-"),
             reports=session.reports("capture"),
             range_began=not launch.captured.waits or watched.range_began(),
+            stuck=session.marked(_STUCK),
             signals=watched.sent,
         )
 
@@ -149,12 +154,18 @@ class _Watched:
         self._began = time.monotonic()
         self._told: set[str] = set()
         self._deadline: float | None = None
+        self._heard = (0, 0.0)
         self.sent = 0
 
     def wait(self) -> int:
         """Wait for nsys; its exit code, 128 + N for a signal as shells have it."""
         while self._process.poll() is None:
             self._tell_progress()
+            if self._deadline is None and self._session.marked(_STUCK) and self._has_gone_silent():
+                self._say(
+                    "The profiler never stopped, and nsys does not finish; stopping it and keeping what it wrote."
+                )
+                self._stop()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self._kill()
             time.sleep(_POLL_S)
@@ -183,11 +194,21 @@ class _Watched:
             _send_all(pid, number)
         elif self.sent <= 2:
             self._say("Stopping at once; nsys writes what it has.")
-            self._deadline = time.monotonic() + _LAST_WORDS_S
-            # nsys alone: it ends the program, and its own helpers when they have written the report.
-            self._process.terminate()
+            self._stop()
         else:
             self._kill()
+
+    def _stop(self) -> None:
+        self._deadline = time.monotonic() + _LAST_WORDS_S
+        # nsys alone: it ends the program, and its own helpers when they have written the report.
+        self._process.terminate()
+
+    def _has_gone_silent(self) -> bool:
+        """Whether the program has ended and nsys has said nothing for too long since."""
+        now, length = time.monotonic(), len(_read(self._session, _LOG))
+        if self._program() is not None or length != self._heard[0] or not self._heard[1]:
+            self._heard = (length, now)
+        return now - self._heard[1] > _SILENCE_S
 
     def _kill(self) -> None:
         pid = self._program()

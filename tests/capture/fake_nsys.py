@@ -1,8 +1,8 @@
 """Stands in for nsys: answers --version and --help like a 2025 release, runs the program, leaves what it is told to.
 
 FAKE_NSYS is JSON: report (default true), elsewhere, stream, refuses, exit, age_s (of the report), keeps_output (closes
-the descriptors that the launcher passes down), says (printed at the end), export (a file to copy as the export),
-export_fails, help (a file with another help).
+the descriptors that the launcher passes down), hangs (once the program has ended, until it is told to stop), says
+(printed at the end), export (a file to copy as the export), export_fails, help (a file with another help).
 """
 
 import json
@@ -95,6 +95,9 @@ def profile(arguments: list[str], behaviour: dict[str, Any]) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     code = program.wait()
+    if behaviour.get("hangs"):
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.pause()
     if (name := behaviour.get("elsewhere")) is not None:
         report = Path(name)
         print(

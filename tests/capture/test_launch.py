@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from nsys_sync.capture.prepare import Launch, Request, prepare
+from nsys_sync.profile import profile
 from tests.capture.conftest import Sandbox
 
 HELLO = "import sys\nprint('hello', *sys.argv[1:])\n"
@@ -446,3 +448,36 @@ def test_a_profile_inside_a_profile_is_refused(sandbox: Sandbox) -> None:
     sandbox.environment["NSYS_SYNC_SESSION"] = "/tmp"
     done = sandbox.run("profile", str(sandbox.script(HELLO)))
     assert (done.returncode, "is being profiled by nsys-sync already" in done.stderr) == (2, True)
+
+
+# A profiler that does not stop
+
+STUCK = """
+import os, pathlib
+pathlib.Path(os.environ["NSYS_SYNC_SESSION"], "stuck").touch()
+"""
+
+
+@pytest.mark.parametrize("report", [True, False])
+def test_an_nsys_that_never_finishes_is_stopped_and_its_report_kept(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, report: bool
+) -> None:
+    monkeypatch.setattr("nsys_sync.capture.launch._SILENCE_S", 0.5)
+    monkeypatch.chdir(sandbox.folder)
+    behaviour = {**sandbox.behaviour, "hangs": True, "report": report}
+    environment = {**sandbox.environment, "FAKE_NSYS": json.dumps(behaviour)}
+    request = Request(words=[str(sandbox.script(STUCK))], capture="all", output="run")
+    prepared = prepare(request, environment)
+    assert isinstance(prepared, Launch)
+    said: list[str] = []
+    began = time.monotonic()
+    done = profile(prepared, said.append, environment)
+    assert time.monotonic() - began < 60
+    assert sum("nsys does not finish" in line for line in said) == 1
+    assert (done.report is not None) == report
+    if done.report is not None:
+        assert "range-stuck" in [warning.slug for warning in done.report.trace.warnings]
+    else:
+        assert done.error is not None
+        assert (done.error.slug, done.exit_code) == ("range-stuck", 1)
+        assert "--capture all" in (done.error.hint or "")

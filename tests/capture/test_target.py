@@ -385,6 +385,7 @@ def test_a_driver_that_hangs_does_not_hang_the_program(
     never.set()
     assert capture.state == "done"
     assert capture.session.marked("closed")
+    assert capture.session.marked("stuck")
     assert capsys.readouterr().err.count("nsys-sync: ") == 2
 
 
