@@ -14,7 +14,7 @@ from nsys_sync.analysis import findings as f
 from nsys_sync.analysis import timeline as t
 from nsys_sync.analysis.calls import Activity, Blocking, Events, Mask, blocked_time, copies_of, low_median
 from nsys_sync.analysis.evidence import COPY_KINDS, Evidence
-from nsys_sync.analysis.headline import choose_headline
+from nsys_sync.analysis.headline import Pauses, choose_headline
 from nsys_sync.analysis.idle import OVERHEAD, REFILL, WAIT, Blame, DeviceBusy
 from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.sites import Place, Users, site_ids
@@ -29,6 +29,7 @@ from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import Column, os_pid, process_of
 
 _SHOWN_GAPS = 200
+_STEPS = 3
 _NATIVE_FRAMES = 12
 _CHAIN_FRAMES = 60
 
@@ -96,7 +97,7 @@ def report(found: Findings, sources: Sources, catalogue: Catalogue) -> f.Report:
         format=f.FORMAT,
         tool=f.Tool(name="nsys-sync", version=__version__),
         trace=info,
-        headline=choose_headline(devices, totals, sites, info.capture),
+        headline=choose_headline(devices, totals, sites, info.capture, _pauses(found)),
         devices=devices,
         totals=totals,
         sites=sites,
@@ -392,6 +393,17 @@ def _what_ifs(found: Findings, sites: Sequence[f.Site]) -> f.WhatIfs:
         if prediction is not None:
             by_class[name] = prediction
     return f.WhatIfs(all=found.predictor.of(np.ones(len(found.events), dtype=bool)), by_class=by_class)
+
+
+def _pauses(found: Findings) -> Pauses:
+    """The gaps in which a step would have had room; none where steps are too few to know how long one is."""
+    step = max((s.median or 0 for s in found.steps if len(s.row) >= _STEPS), default=0)
+    gaps = found.charged.gaps
+    if not step:
+        return Pauses()
+    long = np.flatnonzero(gaps.end - gaps.start >= step)
+    caused = gaps.causes[long][:, [t.CAUSES.index("sync_wait"), t.CAUSES.index("sync_refill")]].sum()
+    return Pauses(len(long), int((gaps.end - gaps.start)[long].sum() - caused))
 
 
 def _gaps(found: Findings) -> f.Gaps:

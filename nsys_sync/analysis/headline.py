@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from nsys_sync.analysis.findings import Capture, DeviceTime, Headline, Site, Totals
@@ -11,17 +12,36 @@ from nsys_sync.analysis.findings import Capture, DeviceTime, Headline, Site, Tot
 _WORTH = 0.10
 _LITTLE = 0.05
 _ONE_SITE = 0.8
+#: Step times of two stretches of one run differ by less than this for other reasons.
+_SLOWER = 0.01
 
 
 def ms(ns: int) -> str:
-    """Milliseconds with three significant digits: 0.527 ms, 6.2 ms, 421 ms."""
+    """Milliseconds with three significant digits: 0.527 ms, 6.20 ms, 421 ms."""
     value = ns / 1e6
     digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} ms"
 
 
-def choose_headline(devices: Sequence[DeviceTime], totals: Totals, sites: Sequence[Site], capture: Capture) -> Headline:
-    """The sentence that these findings support, and no more."""
+@dataclass(frozen=True)
+class Pauses:
+    """Idle intervals at least as long as a step: loading, a checkpoint, the profiler's own start; not the loop.
+
+    ns: their time that no sync caused.
+    """
+
+    count: int = 0
+    ns: int = 0
+
+
+def choose_headline(
+    devices: Sequence[DeviceTime],
+    totals: Totals,
+    sites: Sequence[Site],
+    capture: Capture,
+    pauses: Pauses = Pauses(),
+) -> Headline:
+    """The sentence that these findings support, and no more. What the loop suffers from is judged without pauses."""
     window = sum(d.window_ns for d in devices)
     if not window:
         return Headline(
@@ -37,27 +57,36 @@ def choose_headline(devices: Sequence[DeviceTime], totals: Totals, sites: Sequen
     idle, back = totals.idle_ns, totals.recoverable_all_ns
     on = f"{ms(window)}" + (f" on {len(devices)} GPUs" if len(devices) > 1 else "")
     lead = f"GPU idle {idle / window:.0%} of {on}"
+    if pauses.ns:
+        number = "a pause" if pauses.count == 1 else f"{pauses.count} pauses"
+        lead += f" ({ms(idle)}, {ms(pauses.ns)} of it in {number} longer than a step)"
+    little = f"fixing every sync gives back {_at_most(back)}"
     if not totals.sync_events:
         return Headline(slug="no_syncs", text=f"{lead}; no call blocked the host.")
-    if back >= _WORTH * window or (idle >= _LITTLE * window and back >= idle / 2):
+    rest, loop = idle - pauses.ns, max(window - pauses.ns, 1)
+    if back >= _WORTH * loop or (rest >= _LITTLE * loop and back >= rest / 2):
         return Headline(
             slug="sync_bound",
-            text=f"{lead} ({ms(idle)}); fixing every sync gives back up to {ms(back)}{_share(sites, back)}"
-            f"{_copying(sites, back - idle)}.",
+            text=f"{lead}{'' if pauses.ns else f' ({ms(idle)})'}; fixing every sync gives back up to {ms(back)}"
+            f"{_share(sites, back)}{_copying(sites, back - idle)}.",
         )
-    if idle < _WORTH * window:
-        return Headline(
-            slug="gpu_bound",
-            text=f"GPU busy {1 - idle / window:.0%} of {on}; fixing every sync gives back at most {ms(back)}: "
-            "syncs are not the problem.",
-        )
-    if idle - min(back, idle) > idle / 2:
+    if rest < _WORTH * loop:
+        busy = f"busy {1 - rest / loop:.0%} of"
+        first = f"{lead} and {busy} the rest" if pauses.ns else f"GPU {busy} {on}"
+        return Headline(slug="gpu_bound", text=f"{first}; {little}: syncs are not the problem.")
+    if rest - min(back, rest) > max(rest / 2, _WORTH * loop):
         return Headline(
             slug="launch_bound",
-            text=f"{lead}; fixing every sync gives back at most {ms(back)}: the host is launch-bound, syncs are not "
-            f"the problem; look at CUDA graphs or torch.compile. {_profiler(capture)}",
+            text=f"{lead}; {little}: the host is launch-bound, syncs are not the problem; "
+            f"look at CUDA graphs or torch.compile. {_profiler(capture)}",
         )
     return Headline(slug="mixed", text=f"{lead}; fixing every sync gives back up to {ms(back)}{_share(sites, back)}.")
+
+
+def _at_most(ns: int) -> str:
+    if ns < 500:
+        return "less than 0.001 ms" if ns else "nothing"
+    return f"at most {ms(ns)}"
 
 
 def _share(sites: Sequence[Site], back: int) -> str:
@@ -78,4 +107,5 @@ def _profiler(capture: Capture) -> str:
     if capture.slowdown is None:
         return "How much of the idle time is the profiler's own doing was not measured."
     more = capture.slowdown.ratio - 1
-    return f"Profiling itself made the steps {more:.0%} longer." if more > 0 else "Profiling did not slow the steps."
+    slower = more >= _SLOWER
+    return f"Profiling itself made the steps {more:.0%} longer." if slower else "Profiling did not slow the steps."

@@ -142,7 +142,7 @@ class _Screen:
         slowdown = self.report.trace.capture.slowdown
         if slowdown:
             before, inside = duration(slowdown.step_ns_before), duration(slowdown.step_ns_inside)
-            lines.append(Text(f"Profiling slowed a step from {before} to {inside} ({slowdown.ratio:.2f} ×)."))
+            lines.append(Text(f"A step took {before} before the capture, {inside} in it ({slowdown.ratio:.2f} ×)."))
         return Group(*lines)
 
     def _devices(self) -> RenderableType | None:

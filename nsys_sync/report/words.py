@@ -253,7 +253,7 @@ def prediction(what_if: WhatIf) -> str:
     """The sentence about all sites together."""
     return (
         f"If none of them blocked, a step would take about {span(what_if.step_ns_low, what_if.step_ns_high)} "
-        f"instead of {duration(what_if.step_ns_now)} (GPU work alone: {duration(what_if.gpu_bound_ns)}); "
+        f"instead of {duration(what_if.step_ns_now)} (GPU work alone: about {duration(what_if.gpu_bound_ns)}); "
         f"confidence {what_if.confidence}."
     )
 

@@ -144,3 +144,15 @@ def test_any_report_can_be_shown(report: f.Report) -> None:
         page = shown(report, width=width, color=False)
         assert "\x1b" not in page
         page.encode("utf-8")
+
+
+@pytest.mark.parametrize("ratio", [0.96, 1.03])
+def test_step_times_before_and_in_the_capture_are_not_judged(ratio: float) -> None:
+    report = make_report()
+    slowdown = f.Slowdown(step_ns_before=10 * MS, step_ns_inside=int(10 * MS * ratio), ratio=ratio)
+    capture = msgspec.structs.replace(report.trace.capture, slowdown=slowdown)
+    trace = msgspec.structs.replace(report.trace, capture=capture)
+    page = shown(msgspec.structs.replace(report, trace=trace))
+    assert (
+        f"A step took 10.0 ms before the capture, {10 * ratio:.{2 if ratio < 1 else 1}f} ms in it ({ratio} ×)." in page
+    )
