@@ -41,8 +41,7 @@ def test_after_all():
 def test_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, warnings: str) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{HERE.parent.parent}:{HERE / 'site-packages'}")
     pytester.makepyfile(TESTS)
-    arguments = ["-p", "nsys_sync.pytest_plugin", "-W", warnings, "-p", "no:cacheprovider"]
-    done = pytester.runpytest_subprocess(*arguments)
+    done = pytester.runpytest_subprocess("-W", warnings, "-p", "no:cacheprovider")
     done.assert_outcomes(passed=4, failed=1)
     done.stdout.fnmatch_lines(["*SyncError: *test_fixtures.py:9 in test_syncs: a synchronizing PyTorch operation*"])
 
