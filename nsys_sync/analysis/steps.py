@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from nsys_sync.analysis.calls import NEVER, Activity
+from nsys_sync.errors import UsageError
 from nsys_sync.trace.capture_info import MARK_PREFIX
 from nsys_sync.trace.columns import distinct
 from nsys_sync.trace.tables import Column, Ranges, process_of
@@ -61,7 +62,7 @@ class ProcessSteps:
 def find_steps(ranges: Ranges, activity: Activity, name: str | None = None) -> list[ProcessSteps]:
     """Steps by process, sorted by process: the launcher's marks, else NVTX ranges that are equal but for digits.
 
-    name: use the ranges with this text (digits are ignored) instead.
+    name: use the ranges with this text (digits are ignored) instead. Raises UsageError when no range has it.
     """
     found = []
     pid = process_of(ranges.tid)
@@ -76,7 +77,19 @@ def find_steps(ranges: Ranges, activity: Activity, name: str | None = None) -> l
         found.append(
             ProcessSteps(int(process), source, label, rows, start, end, _completions(activity, int(process), end))
         )
+    if name is not None and not found:
+        raise no_such_range(name, ranges)
     return found
+
+
+def no_such_range(name: str, ranges: Ranges) -> UsageError:
+    """What to say to a name that no range has: one name of each kind that there is."""
+    own = (STEP_PREFIX, f"{MARK_PREFIX}region ")
+    named = [text for text in ranges.names if text and (text.startswith(own) or not text.startswith(MARK_PREFIX))]
+    plain = [text.removeprefix(MARK_PREFIX).removeprefix("region ") for text in named]
+    kinds = {_pattern(text): text for text in reversed(plain)}
+    there = ", ".join(list(reversed(kinds.values()))[:8])
+    return UsageError("window", f"No range is named {name!r}.", f"The trace has: {there or 'no ranges'}")
 
 
 def _pattern(text: str) -> str:
@@ -89,7 +102,7 @@ _Chosen = tuple[Literal["marks", "nvtx"], str, Column]
 def _choose(ranges: Ranges, mine: Column, patterns: Sequence[str], name: str | None) -> _Chosen | None:
     """Source, name and rows of a process's steps among its ranges."""
     if name is not None:
-        wanted = {_pattern(name), _pattern(f"{MARK_PREFIX}region {name}")}
+        wanted = {_pattern(f"{prefix}{name}") for prefix in ("", MARK_PREFIX, f"{MARK_PREFIX}region ")}
         rows = mine[[patterns[i] in wanted for i in ranges.name[mine]]] if len(mine) else mine
         return ("nvtx", name, rows) if len(rows) else None
     marked = np.array([text.startswith(MARK_PREFIX) for text in ranges.names] or [False], dtype=bool)

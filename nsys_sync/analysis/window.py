@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_sync.analysis.options import Options
-from nsys_sync.analysis.steps import ProcessSteps
+from nsys_sync.analysis.steps import ProcessSteps, no_such_range
 from nsys_sync.errors import NothingToAnalyze, UsageError
 from nsys_sync.trace.capture_info import MARK_PREFIX
 from nsys_sync.trace.columns import distinct
@@ -76,11 +76,7 @@ def choose_window(options: Options, ranges: Ranges, steps: list[ProcessSteps]) -
         wanted = (options.within, f"{MARK_PREFIX}region {options.within}", f"{MARK_PREFIX}{options.within}")
         rows = np.flatnonzero(np.isin(ranges.name, [i for i, n in enumerate(ranges.names) if n in wanted]))
         if not len(rows):
-            raise UsageError(
-                "window",
-                f"No range is named {options.within!r}.",
-                f"The trace has: {', '.join(ranges.names[:8]) or 'no ranges'}",
-            )
+            raise no_such_range(options.within, ranges)
         parts = Parts(process_of(ranges.tid[rows]), ranges.start[rows], ranges.end[rows])
         low, high = max(low, int(parts.start.min())), min(high, int(parts.end.max()))
     if options.low is not None:

@@ -157,3 +157,21 @@ def test_a_window_that_cannot_be(four_steps: Path, options: dict[str, Any]) -> N
 def test_any_window(four_steps: Path, low: int) -> None:
     report = ask(four_steps, low=low * US, high=(low + 777) * US)
     assert window_of(report) == 777
+
+
+@pytest.mark.parametrize("option", ["step", "within"])
+def test_a_name_that_no_range_has(option: str, tmp_path: Path) -> None:
+    t = TraceBuilder()
+    th = t.process().thread()
+    th.launch(0, 1, (2, 3))
+    for number, name in enumerate(
+        ["epoch 0", "epoch 1", "nsys-sync:step 7", "nsys-sync:region fit", "nsys-sync:close"]
+    ):
+        th.range(name, 10 * number, 10 * number + 5)
+    path = t.write(tmp_path / "t.sqlite")
+    with pytest.raises(UsageError) as caught:
+        ask(path, **{option: "validation"})
+    assert caught.value.slug == "window"
+    assert caught.value.hint == "The trace has: epoch 0, fit, step 7"
+    for name in ("epoch 1", "step 7", "fit"):
+        ask(path, **{option: name})
