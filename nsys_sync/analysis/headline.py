@@ -14,10 +14,19 @@ _LITTLE = 0.05
 _ONE_SITE = 0.8
 #: Step times of two stretches of one run differ by less than this for other reasons.
 _SLOWER = 0.01
+#: Causes of idle time that neither fewer syncs nor a faster host would mend.
+_OTHER_CAUSES = {
+    "device": "after a launch, waiting for other streams or for the GPU to start",
+    "alloc": "during allocations",
+    "tail": "after the last work",
+    "unknown": "before work whose launch was not recorded",
+}
 
 
 def ms(ns: int) -> str:
-    """Milliseconds with three significant digits: 0.527 ms, 6.20 ms, 421 ms."""
+    """Milliseconds with three significant digits: 0.527 ms, 6.20 ms, 421 ms; seconds from 10 s on: 576 s."""
+    if ns >= 10**10:
+        return f"{ns / 1e9:,.{1 if ns < 10**11 else 0}f} s"
     value = ns / 1e6
     digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} ms"
@@ -74,6 +83,9 @@ def choose_headline(
         busy = f"busy {1 - rest / loop:.0%} of"
         first = f"{lead} and {busy} the rest" if pauses.ns else f"GPU {busy} {on}"
         return Headline(slug="gpu_bound", text=f"{first}; {little}: syncs are not the problem.")
+    other = _other_cause(devices)
+    if other:
+        return Headline(slug="mixed", text=f"{lead}, most of it {other}; {little}.")
     if rest - min(back, rest) > max(rest / 2, _WORTH * loop):
         return Headline(
             slug="launch_bound",
@@ -81,6 +93,14 @@ def choose_headline(
             f"look at CUDA graphs or torch.compile. {_profiler(capture)}",
         )
     return Headline(slug="mixed", text=f"{lead}; fixing every sync gives back up to {ms(back)}{_share(sites, back)}.")
+
+
+def _other_cause(devices: Sequence[DeviceTime]) -> str | None:
+    """What most of the idle time is, if it is neither syncs nor the host between calls."""
+    known = [d.idle_by_cause_ns for d in devices if d.idle_by_cause_ns is not None]
+    total = sum(causes.total for causes in known)
+    named = (name for name in _OTHER_CAUSES if 2 * sum(getattr(causes, name) for causes in known) > total)
+    return next((_OTHER_CAUSES[name] for name in named), None)
 
 
 def _at_most(ns: int) -> str:

@@ -17,7 +17,7 @@ from nsys_sync.analysis.findings import (
     Slowdown,
     Totals,
 )
-from nsys_sync.analysis.headline import choose_headline
+from nsys_sync.analysis.headline import choose_headline, ms
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.timeline import CAUSES
 from tests.builder import TraceBuilder
@@ -95,7 +95,7 @@ def test_idle_that_no_sync_caused_has_to_be_worth_a_headline(idle: int, slug: st
         compute_busy_ns=(100 - idle) * MS,
         copy_only_ns=CopyOnly(blocking=0, async_=0),
         idle_ns=idle * MS,
-        idle_by_cause_ns=IdleByCause(**dict.fromkeys(CAUSES, 0)),
+        idle_by_cause_ns=IdleByCause(**dict.fromkeys(CAUSES, 0) | {"host": idle * MS}),
         idle_status="measured",
         idle_reason=None,
         gaps=1,
@@ -128,3 +128,22 @@ def test_what_comes_back_is_never_zero_by_rounding(ns: int, text: str, tmp_path:
     report = loop(tmp_path, work=300, sync=True)
     totals = msgspec.structs.replace(report.totals, recoverable_all_ns=ns)
     assert f"gives back {text}" in choose_headline(report.devices, totals, [], UNKNOWN).text
+
+
+@pytest.mark.parametrize("cause", ["device", "alloc", "tail", "unknown", "host"])
+def test_a_host_is_launch_bound_only_where_it_was_at_work(cause: str, tmp_path: Path) -> None:
+    report = loop(tmp_path, work=300, sync=True)
+    (device,) = report.devices
+    causes = IdleByCause(**(dict.fromkeys(CAUSES, 0) | {cause: device.idle_ns or 0}))
+    device = msgspec.structs.replace(device, idle_by_cause_ns=causes)
+    headline = choose_headline([device], report.totals, report.sites, UNKNOWN)
+    assert (headline.slug == "launch_bound") == (cause == "host")
+    assert ("launch-bound" in headline.text) == (cause == "host")
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(527_000, "0.527 ms"), (9_999 * MS, "9,999 ms"), (12_345 * MS, "12.3 s"), (10**17, "100,000,000 s")],
+)
+def test_times_have_a_unit_that_fits(ns: int, text: str) -> None:
+    assert ms(ns) == text
