@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.builder import TraceBuilder
+from tests.program import run
 
 Sample = Callable[[str], Path]
 
@@ -24,13 +22,6 @@ REMOVED = {
     "gpt_train": ["64", "72", "74", "75"],
     "prefetch": ["154", "158", "161"],
 }
-
-
-def run(folder: Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nsys_sync.cli", *map(str, arguments)]
-    root = str(Path(__file__).parents[2])
-    known = os.environ | {"PYTHONPATH": root, "COLUMNS": "100"} | environment
-    return subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False)
 
 
 def compared(folder: Path, *arguments: object) -> dict[str, Any]:
