@@ -17,6 +17,7 @@ from nsys_sync.trace.tables import Column, StackFrame
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d+\.\d+/|^<|torchinductor_|/nsys_sync/capture/target/|\.zip/"
+    r"|^[^/\\]+\.py:"  # what PyTorch calls code that it has generated
 )
 
 

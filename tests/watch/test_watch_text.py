@@ -117,6 +117,19 @@ def test_lines_of_one_place_are_one_site_and_leaves_are_told_apart() -> None:
     assert "in _tensor.py:9 item" in shown(found)
 
 
+def test_generated_code_is_not_the_users() -> None:
+    words = process(stack(0, 1, frames=[0, 1, 2, 3, 4]))
+    words["frames"] = [
+        ("call", "/tmp/torchinductor_me/wg/cwg5.py", 90),
+        ("_runtime_wrapper", "subclass_codegen.py:codegen(runtime_wrapper_orchestration)", 8),
+        ("forward", "proxy_tensor.py:1738 in wrapped", 12),
+        ("forward", "<eval_with_key>.1", 11),
+        ("step", "/home/me/train.py", 7),
+    ]
+    (site,) = made(words).sites
+    assert (site.file, site.line) == ("/home/me/train.py", 7)
+
+
 def test_processes_are_added_up_and_steps_are_those_of_all() -> None:
     first = process(stack(5, 8, in_loop=6), steps=4, steps_counted=3, steps_from="optimizer")
     second = {**process(stack(5, 6, in_loop=3), steps=4, steps_counted=3, steps_from="optimizer"), "pid": 11}

@@ -91,6 +91,20 @@ class Session:
             return []  # somebody has tidied up
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether an error arose in our own code, or in what that calls, and not in a signal handler of the program."""
+    at = error.__traceback__
+    if at is None:
+        return True
+    while at.tb_next is not None:
+        at = at.tb_next
+    return at.tb_frame.f_code.co_filename.startswith(_OWN_FOLDERS)
+
+
+#: Of this package, and of the standard library.
+_OWN_FOLDERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, os.path.dirname(os.__file__) + os.sep, "<frozen ")
+
+
 def complain(text: str) -> None:
     """Say one line on stderr: all that a failure of ours may do to the program."""
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Frames of a stack that are kept, innermost first.
 _DEPTH = 256
-#: Stacks that are told apart; with more of them only the innermost frames count.
+#: Stacks that are told apart; further ones by their innermost frames only.
 _STACKS = 5_000
 _FEW = 8
 
@@ -107,6 +107,7 @@ class Recorder(syncs.Listener):
         self.after_steps = after_steps
         self.stop_at_first = stop_at_first
         self._changed = changed
+        self._folder = _folder()
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -160,36 +161,45 @@ class Recorder(syncs.Listener):
 
     def record(self, sync: syncs.Sync) -> None:
         """Count a sync."""
-        frames = _frames(sync)
-        key: Key = (sync.seen_by, sync.copy, *(part for code, at in frames for part in (id(code), at)))
+        key = _key(sync)
         with self._lock:
-            if key not in self._stacks and len(self._stacks) >= _STACKS:
-                del frames[_FEW:]
-                key = key[: 2 + 2 * _FEW]
             stack = self._stacks.get(key)
             if stack is None:
-                stack = self._stacks[key] = _Stack(sync, frames)
+                stack = self._add(key, sync)
             stack.count(sync, self._step)
         if self._changed is not None:
             self._changed()
 
+    def _add(self, key: Key, sync: syncs.Sync) -> _Stack:
+        frames = _frames(sync)
+        if len(self._stacks) >= _STACKS:
+            del frames[_FEW:]
+            key = (sync.seen_by, sync.copy, *(part for code, at in frames for part in (id(code), at)))
+        return self._stacks.setdefault(key, _Stack(sync, frames))
+
+    def _path(self, file: str) -> str:
+        """A file's whole path: before Python 3.9 a script's is as it was typed."""
+        file = _plain(file)
+        return os.path.join(self._folder, file) if file.endswith(".py") else file
+
     def values(self) -> dict[str, Any]:
         """What this process has to say, as JSON has it."""
-        frames: dict[tuple[CodeType, int], int] = {}
+        frames: dict[tuple[int, int], int] = {}
         listed: list[tuple[str, str, int]] = []
 
         def number(code: CodeType, at: int) -> int:
-            key = (code, at)
+            # By identity: code of two files may be equal.
+            key = (id(code), at)
             if key not in frames:
                 frames[key] = len(listed)
-                listed.append((code.co_name, code.co_filename, _line(code, at)))
+                listed.append((_plain(code.co_name), self._path(code.co_filename), _line(code, at)))
             return frames[key]
 
         with self._lock:
-            stacks = [stack.values(self._step, number) for stack in self._stacks.values()]
+            stacks = [stack.values(self._step, number) for stack in list(self._stacks.values())]
             return {
                 "pid": os.getpid(),
-                "name": os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "") or "python",
+                "name": _plain(os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "")) or "python",
                 "rank": getattr(own_rank(), "number", None),
                 "steps": self._steps,
                 "steps_counted": max(0, self._step - 1),
@@ -203,18 +213,47 @@ class Recorder(syncs.Listener):
             }
 
 
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.sep  # it has been deleted
+
+
+def _plain(text: str) -> str:
+    """The text without what UTF-8 cannot say (bytes of file names that are no text)."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _key(sync: syncs.Sync) -> Key:
+    """What tells a sync's stack from others. Made at every sync, so it is in a hurry: identities, and no lines."""
+    parts: list[Any] = [sync.seen_by, sync.copy]
+    add = parts.append
+    frame: FrameType | None = sync.frame
+    outermost = sync.frame
+    while frame is not None:
+        add(id(frame.f_code))
+        add(frame.f_lasti)
+        outermost, frame = frame, frame.f_back
+    if not _is_of_python(outermost):
+        for code, at in _backward_caller():
+            add(id(code))
+            add(at)
+    return tuple(parts)
+
+
 def _frames(sync: syncs.Sync) -> list[tuple[CodeType, int]]:
     """(code, position in it) of the stack, innermost first, without this package's own frames."""
     frames = [(code, -1) for code in sync.below]
     frame: FrameType | None = sync.frame
     outermost = sync.frame
-    while frame is not None and len(frames) < _DEPTH:
+    while frame is not None:
         if not syncs.is_own(frame.f_code):
             frames.append((frame.f_code, frame.f_lasti))
         outermost, frame = frame, frame.f_back
-    if frame is None and not _is_of_python(outermost):
+    if not _is_of_python(outermost):
         frames += _backward_caller()
-    return frames
+    return frames[:_DEPTH]
 
 
 def _is_of_python(outermost: FrameType) -> bool:
@@ -231,7 +270,7 @@ def _backward_caller() -> list[tuple[CodeType, int]]:
         return []
     found: list[tuple[CodeType, int]] = []
     at: FrameType | None = waiting[0]
-    while at is not None and len(found) < _DEPTH:
+    while at is not None:
         found.append((at.f_code, at.f_lasti))
         at = at.f_back
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import complain
+from . import complain, is_ours
 from .frameworks import follow_optimizers
 
 TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
@@ -35,5 +35,7 @@ def tell(source: str) -> None:
     for boundary in _State.listeners:
         try:
             boundary(source)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+        except Exception as error:
+            if not is_ours(error):
+                raise
             complain(f"a step was not counted: {error!r}")

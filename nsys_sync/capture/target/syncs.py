@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 
-from . import complain, warned
+from . import complain, is_ours, warned
 from .imports import when_imported
 from .patches import Patches
 
@@ -316,7 +316,9 @@ def _record(sync: Sync) -> None:
 
 
 def complain_once(error: Exception) -> None:
-    """Say once in a process that something of ours failed."""
+    """Say once in a process that something of ours failed. An error that is not ours is raised again."""
+    if not is_ours(error):
+        raise error
     if not _STATE.complained:
         _STATE.complained = True
         complain(f"syncs are not all counted: {error!r}")

@@ -34,7 +34,10 @@ class _Hearing:
     def match(self, text: str) -> bool:
         __tracebackhide__ = True
         hear = _Hearing.hear
-        return hear is not None and hear(text)
+        try:
+            return hear is not None and hear(text)
+        except RecursionError:
+            return True  # a program that is this deep may still come out of it: rather count one too few
 
 
 _ITEM: Any = ("ignore", _Hearing(), Warning, None, 0)

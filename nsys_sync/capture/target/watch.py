@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import Session, complain
+from . import Session, complain, is_ours
 from .ends import at_ends
 
 TYPE_CHECKING = False  # typing itself takes longer to import than all that runs here
@@ -64,5 +64,7 @@ def _report(*, final: bool) -> None:
         return
     try:
         session.report("watch", {**recorder.values(), "final": final})
-    except Exception as error:  # noqa: BLE001 - whatever it is, the program must run
+    except Exception as error:
+        if not is_ours(error):
+            raise
         complain(f"what was seen cannot be told: {error!r}")
