@@ -14,7 +14,8 @@ ends) folds into one block, so that a replay walks over items and blocks, not ov
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -120,28 +121,44 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Collectives:
-    """Operations that end together with their like on the other ranks.
+    """Operations that end together with their like on the other ranks, a fixed time after the last of them started.
 
-    group, start (ns): by place; latest: by group, when the last rank's operation started (ns).
+    group, start (ns): by place; latest: by group, when the last rank's operation started (ns); members: how many.
     """
 
     group: list[int]
     start: list[int]
     latest: list[int]
+    members: list[int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a replay can walk over by itself: a process that meets others only in collectives, or all there is.
+
+    intervals: those in which it launches or that its items end, ascending; own: its items; threads: their numbers.
+    """
+
+    intervals: list[int]
+    own: frozenset[int]
+    threads: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Model:
     """Everything a replay needs.
 
-    interval: of each operation in the chains, how many items precede it; process_streams: the streams of the process
-    whose steps are timed; records, threads, steps: how many; begin: start of the trace (ns); waits_linked: whether
-    nearly every wait between streams is known.
+    parts: one without collectives, else one for each process; part_of_stream: number of each stream's part. interval:
+    of each operation in the chains, how many items precede it; process_streams: the streams of the process whose steps
+    are timed; records, threads, steps: how many; begin: start of the trace (ns); waits_linked: whether nearly every
+    wait between streams is known.
     """
 
     chains: Chains
     grouping: Grouping
     items: list[Item]
+    parts: list[Part]
+    part_of_stream: list[int]
     syncs: list[Sync]
     interval: npt.NDArray[np.int32]
     process_streams: list[int]
@@ -211,32 +228,30 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a replay. completions of the steps (ns); settled: whether collectives came to rest; log: shifts of all
-    threads before each item (kept on request); bounds: upper bounds of shifts by position in the chains.
+    """Result of a replay. completions of the steps (ns); settled: whether collectives came to rest; log: shifts of the
+    threads (columns) in each interval (kept on request). By position in the chains: bounds: upper bounds of shifts;
+    fixed: the shifts themselves, whatever the conditions on the operation's own rank.
     """
 
     completions: Column
     settled: bool
-    log: list[list[int]]
+    log: Column
     bounds: dict[int, int]
+    fixed: dict[int, int]
 
 
 def run(model: Model, prepared: list[list[Block]], scenario: Scenario, *, keep_log: bool = False) -> Outcome:
-    """Replay a scenario; prepared: its ``blocks``. Collectives are repeated until they end together."""
-    limits = [FAR] * len(model.collectives.group)
-    walk = _Walk(model, scenario, limits, keep_log=keep_log)
+    """Replay a scenario; prepared: its ``blocks``. Where the ranks come to their collectives in different orders the
+    replay is repeated until these end together.
+    """
+    walk = _Walk(model, scenario, [FAR] * len(model.collectives.latest), keep_log=keep_log)
+    walk.go(prepared)
     for _ in range(_ROUNDS):
-        walk = _Walk(model, scenario, limits, keep_log=keep_log)
+        if walk.settled:
+            break
+        walk = _Walk(model, scenario, walk.ended, keep_log=keep_log)
         walk.go(prepared)
-        latest, group = model.collectives.latest, model.collectives.group
-        moved = [NEVER] * len(latest)
-        for place, start in enumerate(walk.starts):
-            moved[group[place]] = max(moved[group[place]], start)
-        again = [min(limit, max(latest[g] - moved[g], 0)) for g, limit in zip(group, limits, strict=True)]
-        if again == limits:
-            return Outcome(walk.completions, True, walk.log, walk.bounds)
-        limits = again
-    return Outcome(walk.completions, False, walk.log, walk.bounds)
+    return Outcome(walk.completions, walk.settled, walk.log, walk.bounds, walk.fixed)
 
 
 def _pass_by(_: Item) -> None:
@@ -245,13 +260,14 @@ def _pass_by(_: Item) -> None:
 
 class _Walk:
     """One pass over the items. lead: of each stream, the shift of its last operation less its reserve; held: that
-    reserve; end: when that operation ended in the trace (ns).
+    reserve; end: when that operation ended in the trace (ns). ended: of each group of collectives, how much earlier it
+    ends: as the walk before found it (FAR: there was none), until all its members have been visited in this one.
     """
 
-    def __init__(self, model: Model, scenario: Scenario, limits: Sequence[int], *, keep_log: bool) -> None:
+    def __init__(self, model: Model, scenario: Scenario, ended: Sequence[int], *, keep_log: bool) -> None:
         chains = model.chains
         streams = int(chains.stream[-1]) + 1 if len(chains.op) else 0
-        self.model, self.scenario, self.limits, self.keep_log = model, scenario, limits, keep_log
+        self.model, self.scenario, self.ended, self.keep_log = model, scenario, list(ended), keep_log
         self.reserve = reserves(chains, scenario.saved) if model.records or model.collectives.group else None
         self.shift = [0] * model.threads
         self.lead = [FAR] * streams
@@ -259,27 +275,53 @@ class _Walk:
         self.end = [NEVER] * streams
         self.history: list[tuple[list[int], list[int]]] = [([], []) for _ in range(streams)]
         self.record = [FAR] * model.records
-        self.starts = [NEVER] * len(model.collectives.group)
+        self.started = [NEVER] * len(ended)
+        self.missing = list(model.collectives.members)
         self.completions = np.full(model.steps, NEVER, dtype=np.int64)
-        self.log: list[list[int]] = []
+        self.log = np.zeros((len(model.items) + 1 if keep_log else 0, model.threads), dtype=np.int64)
         self.bounds: dict[int, int] = {}
+        self.fixed: dict[int, int] = {}
+        self.met: dict[int, int] = {}
+        self.settled = True
 
     def go(self, prepared: list[list[Block]]) -> None:
-        """Visit blocks and items in the order of the trace."""
+        """Walk all parts, each as far as the next collective, which lets them go on when all have come to it."""
+        waiting: dict[int, list[Iterator[int]]] = {}
+        arriving = [self._walk(part, prepared) for part in range(len(self.model.parts))]
+        while arriving:
+            for part in arriving:
+                for group in itertools.islice(part, 1):
+                    waiting.setdefault(group, []).append(part)
+            met = [group for group in waiting if not self.missing[group]]
+            # Where each waits for another one, the first in the trace goes by what is known.
+            arriving = [part for group in met or sorted(waiting)[:1] for part in waiting.pop(group)]
+        self.settled = all(self.fixed[at] == self.ended[group] for at, group in self.met.items())
+
+    def _walk(self, number: int, prepared: list[list[Block]]) -> Iterator[int]:
+        """Visit blocks and items of a part in the order of the trace; stop at each collective with its group."""
+        model, part = self.model, self.model.parts[number]
         visit: dict[int, Callable[[Item], None]] = {
             HAND_OFF: self._hand_off,
             RECORD: self._record,
-            WAIT: self._bound,
-            COLLECTIVE: self._bound,
+            WAIT: self._wait,
+            COLLECTIVE: self._end_together,
             SYNC: self._sync,
             STEP: self._step,
         }
         if self.scenario.unlimited_host:
             visit[SYNC] = visit[HAND_OFF] = _pass_by
-        for before, item in zip(prepared, self.model.items, strict=False):
-            self._launch(before)
-            visit[item.kind](item)
-        self._launch(prepared[-1])
+        alone = len(model.parts) == 1
+        for at in part.intervals:
+            self._launch(
+                prepared[at] if alone else [b for b in prepared[at] if model.part_of_stream[b.stream] == number]
+            )
+            if self.keep_log:
+                self.log[at, part.threads] = [self.shift[thread] for thread in part.threads]
+            if at in part.own:
+                item = model.items[at]
+                if item.kind == COLLECTIVE:
+                    yield self._arrive(item)
+                visit[item.kind](item)
 
     def _launch(self, blocks: list[Block]) -> None:
         shift, lead = self.shift, self.lead
@@ -297,8 +339,6 @@ class _Walk:
                 shifts.append(lead[stream] + kept)
             else:
                 shifts[-1] = min(shifts[-1], lead[stream] + self.held[stream])
-        if self.keep_log:
-            self.log.append(list(shift))
 
     def _sync(self, item: Item) -> None:
         sync, thread = self.model.syncs[item.number], item.thread
@@ -317,19 +357,39 @@ class _Walk:
         if item.at >= 0 and self.end[item.at] > NEVER:
             self.record[item.number] = self.lead[item.at] + self.held[item.at]
 
-    def _bound(self, item: Item) -> None:
-        """Hold an operation that waits for an event, or for the other ranks of a collective."""
-        chains, saved = self.model.chains, self.scenario.saved
-        assert self.reserve is not None
-        stream, kept = int(chains.stream[item.at]), int(self.reserve[item.at])
-        extra = 0 if saved is None else int(saved[item.at])
-        if item.kind == WAIT:
-            limit = self.record[item.number] + item.slack + extra
-        else:
-            self.starts[item.number] = self.model.collectives.start[item.number] - (self.lead[stream] + kept - extra)
-            limit = self.limits[item.number]
+    def _wait(self, item: Item) -> None:
+        """Hold an operation that waits for an event."""
+        stream, kept = self._place(item)
+        limit = self.record[item.number] + item.slack
+        if self.scenario.saved is not None:
+            limit += int(self.scenario.saved[item.at])
         self.lead[stream] = min(self.lead[stream], limit - kept)
         self.bounds[item.at] = min(self.bounds.get(item.at, FAR), limit)
+
+    def _arrive(self, item: Item) -> int:
+        """Start an operation of a collective; its group."""
+        stream, kept = self._place(item)
+        collectives = self.model.collectives
+        group = collectives.group[item.number]
+        start = collectives.start[item.number] - self.lead[stream] - kept
+        self.started[group] = max(self.started[group], start)
+        self.missing[group] -= 1
+        if not self.missing[group]:
+            self.ended[group] = collectives.latest[group] - self.started[group]
+        return group
+
+    def _end_together(self, item: Item) -> None:
+        """End it with its like on the other ranks, sooner or later than it would by itself."""
+        stream, kept = self._place(item)
+        group = self.model.collectives.group[item.number]
+        self.met[item.at], known = group, self.ended[group]
+        self.fixed[item.at] = self.lead[stream] + kept if known == FAR else known
+        self.lead[stream] = self.fixed[item.at] - kept
+
+    def _place(self, item: Item) -> tuple[int, int]:
+        """The stream of an item's operation, and the operation's reserve."""
+        assert self.reserve is not None
+        return int(self.model.chains.stream[item.at]), int(self.reserve[item.at])
 
     def _step(self, item: Item) -> None:
         self.completions[item.number] = max(
@@ -352,15 +412,16 @@ def op_shifts(model: Model, scenario: Scenario) -> Column:
     """By position in the chains how much earlier each operation ends (ns): the replay in full."""
     outcome = run(model, blocks(model, scenario.saved), scenario, keep_log=True)
     chains, saved = model.chains, scenario.saved
-    shifts = np.array(outcome.log, dtype=np.int64)
     reserve = reserves(chains, saved)
-    limit = shifts[model.interval, chains.thread] + chains.slack
+    limit = outcome.log[model.interval, chains.thread] + chains.slack
     if saved is not None:
         limit += saved
     for position, bound in outcome.bounds.items():
         limit[position] = min(limit[position], bound)
+    for position, shift in outcome.fixed.items():
+        limit[position] = shift
     lead = limit - reserve
     result = np.empty(len(lead), dtype=np.int64)
-    for low, high in pairwise([*chains.heads, len(lead)]):
+    for low, high in pairwise([*sorted({*chains.heads.tolist(), *outcome.fixed}), len(lead)]):
         result[low:high] = np.minimum.accumulate(lead[low:high]) + reserve[low:high]
     return result

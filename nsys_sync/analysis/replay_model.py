@@ -25,6 +25,7 @@ from nsys_sync.analysis.replay import (
     Grouping,
     Item,
     Model,
+    Part,
     Sync,
 )
 from nsys_sync.analysis.steps import ProcessSteps
@@ -62,7 +63,8 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
     )
     ready_before = np.where(first, NEVER, before + _spacing(activity, launch, start, before, first))
     heads = np.flatnonzero(first)
-    visit = _visits(launched, heads)
+    collectives, coupled = _collectives(trace, activity, by)
+    visit = _visits(launched, heads, coupled)
     links = _links(trace, activity, streams, stream, visit, end)
     tight = np.maximum(ready_launch, ready_before)
     np.maximum.at(tight, links.op, links.ready)
@@ -79,18 +81,26 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
         _item(WAIT, int(visit[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
         for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
     ]
-    collectives = _collectives(trace, activity, chains, visit, items)
+    items += [
+        _item(COLLECTIVE, int(when), int(thread_), place, int(position))
+        for place, (when, thread_, position) in enumerate(zip(visit[coupled], thread[coupled], coupled, strict=True))
+    ]
     syncs = _syncs(trace, activity, blocking, tids, streams, number, links, items)
     _hand_offs(activity, blocking, tids, items)
     if steps is not None:
         items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
     items.sort()
     interval = _small(np.searchsorted([item.key for item in items], 4 * visit + LAUNCH_PHASE))
+    pids = process_of(tids).tolist()
+    owner = [_process_of_item(item, stream, streams, pids, steps) for item in items] if len(coupled) else []
+    parts, part_of_stream = _parts(interval, stream, streams, owner, pids, len(items))
     owned = [n for n, pid in enumerate(streams.pid) if steps is None or pid == steps.pid]
     return Model(
         chains=chains,
         grouping=_group(chains, interval, end, len(tids) + 1),
         items=items,
+        parts=parts,
+        part_of_stream=part_of_stream,
         syncs=syncs,
         interval=interval,
         process_streams=owned,
@@ -103,14 +113,17 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
     )
 
 
-def _visits(launched: Column, heads: Column) -> Column:
+def _visits(launched: Column, heads: Column, coupled: Column) -> Column:
     """When (ns) a replay comes to each operation of the chains: at its launch, but never before its predecessor, which
-    another thread may have launched by a call that began later.
+    another thread may have launched by a call that began later, and after a predecessor in ``coupled``.
     """
-    visit = launched.copy()
+    apart = np.zeros(len(launched) + 1, dtype=np.int64)
+    apart[coupled + 1] = 1
+    apart = np.cumsum(apart)[:-1]
+    visit = launched - apart
     for low, high in pairwise([*heads, len(visit)]):
         np.maximum.accumulate(visit[low:high], out=visit[low:high])
-    return visit
+    return visit + apart
 
 
 def _small(numbers: Column) -> npt.NDArray[np.int32]:
@@ -234,16 +247,16 @@ def _number_streams(activity: Activity) -> tuple[npt.NDArray[np.int32], _Streams
     return _small(np.searchsorted(codes, key)), streams
 
 
-def _collectives(trace: Trace, activity: Activity, chains: Chains, visit: Column, items: list[Item]) -> Collectives:
-    """The k-th NCCL kernels of all processes, and their items."""
+def _collectives(trace: Trace, activity: Activity, by: Column) -> tuple[Collectives, Column]:
+    """The k-th NCCL kernels of all processes, and their positions in the chains (``by``: their rows)."""
     ops = activity.ops
-    none = Collectives([], [], [])
+    none = Collectives([], [], [], []), np.empty(0, dtype=np.int64)
     if len(distinct(np.sort(ops.pid))) < 2:
         return none
     names = trace.strings(distinct(np.sort(ops.name[ops.kind == KERNEL])))
     nccl = [key for key, text in names.items() if text.lower().startswith("nccl")]
-    at = np.flatnonzero(np.isin(ops.name[chains.op], nccl) & (ops.kind[chains.op] == KERNEL))
-    pid, start = ops.pid[chains.op[at]], ops.start[chains.op[at]]
+    at = np.flatnonzero(np.isin(ops.name[by], nccl) & (ops.kind[by] == KERNEL))
+    pid, start = ops.pid[by[at]], ops.start[by[at]]
     pids = distinct(np.sort(pid))
     if len(pids) < 2:
         return none
@@ -256,11 +269,42 @@ def _collectives(trace: Trace, activity: Activity, chains: Chains, visit: Column
     at, group, start = at[inside], group[inside], start[inside]
     latest = np.full(groups, NEVER, dtype=np.int64)
     np.maximum.at(latest, group, start)
-    items += [
-        _item(COLLECTIVE, int(when), int(thread), place, int(position))
-        for place, (when, thread, position) in enumerate(zip(visit[at], chains.thread[at], at, strict=True))
-    ]
-    return Collectives(group.tolist(), start.tolist(), latest.tolist())
+    return Collectives(group.tolist(), start.tolist(), latest.tolist(), [len(pids)] * groups), at
+
+
+def _process_of_item(
+    item: Item, stream: npt.NDArray[np.int32], streams: _Streams, pids: list[int], steps: ProcessSteps | None
+) -> int:
+    """The process that an item belongs to, -1 where it changes nothing. pids: by thread."""
+    if item.kind == STEP:
+        return steps.pid if steps is not None else -1
+    if item.kind == RECORD:
+        return int(streams.pid[item.at]) if item.at >= 0 else -1
+    if item.kind in (WAIT, COLLECTIVE):
+        return int(streams.pid[stream[item.at]])
+    return pids[item.thread]
+
+
+def _parts(
+    interval: npt.NDArray[np.int32],
+    stream: npt.NDArray[np.int32],
+    streams: _Streams,
+    owner: list[int],
+    pids: list[int],
+    items: int,
+) -> tuple[list[Part], list[int]]:
+    """The parts of a replay, and the part of each stream. owner: process of each item, nothing without collectives."""
+    if not owner:
+        whole = Part(list(range(items + 1)), frozenset(range(items)), np.arange(len(pids)))
+        return [whole], [0] * len(streams.pid)
+    owners, processes = np.array(owner), distinct(np.sort(np.concatenate((streams.pid, pids))))
+    parts = []
+    for pid in processes:
+        own = np.flatnonzero(owners == pid)
+        launches = interval[streams.pid[stream] == pid].astype(np.int64)
+        visited = distinct(np.sort(np.concatenate((own, launches))))
+        parts.append(Part(visited.tolist(), frozenset(own.tolist()), np.flatnonzero(np.array(pids) == pid)))
+    return parts, np.searchsorted(processes, streams.pid).tolist()
 
 
 def _syncs(

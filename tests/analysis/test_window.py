@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +160,8 @@ def test_any_window(four_steps: Path, low: int) -> None:
     assert window_of(report) == 777
 
 
-@pytest.mark.parametrize("option", ["step", "within"])
-def test_a_name_that_no_range_has(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [lambda name: Options(step=name), lambda name: Options(within=name)])
+def test_a_name_that_no_range_has(named: Callable[[str], Options], tmp_path: Path) -> None:
     t = TraceBuilder()
     th = t.process().thread()
     th.launch(0, 1, (2, 3))
@@ -170,8 +171,8 @@ def test_a_name_that_no_range_has(option: str, tmp_path: Path) -> None:
         th.range(name, 10 * number, 10 * number + 5)
     path = t.write(tmp_path / "t.sqlite")
     with pytest.raises(UsageError) as caught:
-        ask(path, **{option: "validation"})
+        analyze(path, named("validation"))
     assert caught.value.slug == "window"
     assert caught.value.hint == "The trace has: epoch 0, fit, step 7"
     for name in ("epoch 1", "step 7", "fit"):
-        ask(path, **{option: name})
+        analyze(path, named(name))
