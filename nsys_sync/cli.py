@@ -432,8 +432,7 @@ def export(
     from nsys_sync.capture.export import export as export_report
     from nsys_sync.capture.nsys import find_nsys
 
-    target = source.with_suffix(".sqlite") if output is None else output
-    written = export_report(find_nsys(nsys), source, target, lambda text: say(f"nsys-sync: {text}"), force=force)
+    written = export_report(find_nsys(nsys), source, output, lambda text: say(f"nsys-sync: {text}"), force=force)
     print(written)
     say(f"Next: nsys-sync report {shlex.quote(str(written))}")
 

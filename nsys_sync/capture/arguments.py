@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,13 @@ _OURS = {
 def tracing_arguments(nsys: Nsys, captured: CaptureRange, detail: Detail) -> list[str]:
     """Arguments that say what to record, without output and program. Raises UsageError, CaptureError."""
     known = nsys.profile_options
+    for before, argument in zip(["", *detail.extra], detail.extra, strict=False):
+        if not argument.startswith("-") and (not before.startswith("-") or "=" in before):
+            raise UsageError(
+                "bad-nsys-arg",
+                f"--nsys-arg {shlex.quote(argument)} is no option of nsys, nor the value of the one before it.",
+                "For example: --nsys-arg=--gpu-metrics-devices=all",
+            )
     replaced = {known.name_of(argument) for argument in detail.extra if argument.startswith("-")}
     for name in sorted(replaced & _OURS.keys()):
         raise UsageError(

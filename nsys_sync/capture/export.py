@@ -69,16 +69,16 @@ def ensure_export(report: Path, find_nsys: Callable[[], Nsys], say: Say) -> Path
     return export(nsys, report, _own_name(report) if beside.exists() else beside, say, force=True)
 
 
-def export(nsys: Nsys, report: Path, output: Path, say: Say, *, force: bool = False) -> Path:
-    """Export a report (.nsys-rep, .qdrep) to ``output``; the absolute path. A current export is left as it is.
+def export(nsys: Nsys, report: Path, output: Path | None, say: Say, *, force: bool = False) -> Path:
+    """Export a report (.nsys-rep, .qdrep) to ``output``, else beside it; the absolute path. A current export is left as
+    it is.
 
     Raises InputError if the report is not one, OutputError if ``output`` exists (without ``force``) or cannot be
     written, CaptureError if nsys cannot export it.
     """
     _check(report)
-    output = output.absolute()
-    if output.is_dir():
-        raise OutputError("unwritable", f"{output} is a folder.", "Name a file: -o FILE.sqlite")
+    output = (report.with_suffix(".sqlite") if output is None else output).absolute()
+    _check_output(output, report)
     if output.exists() and not force:
         if _is_current(output, report):
             say(f"{output} is complete and newer than its report; nothing to do.")
@@ -114,7 +114,7 @@ def _check(report: Path) -> None:
             f"{report} is the raw stream of a capture, not a report.",
             f"Make one, with nsys's own importer: QdstrmImporter -i {shlex.quote(report.name)}",
         )
-    if report.is_dir() or report.suffix not in REPORT_SUFFIXES:
+    if not report.is_file() or report.suffix not in REPORT_SUFFIXES:
         raise InputError(
             "not-a-report-file", f"{report} is no report of Nsight Systems.", "Reports end in .nsys-rep or .qdrep."
         )
@@ -125,6 +125,19 @@ def _check(report: Path) -> None:
         raise InputError("unreadable", f"{report} cannot be read: {error.strerror}.") from None
     if empty:
         raise InputError("not-a-report-file", f"{report} is empty.", "Capture again.")
+
+
+def _check_output(output: Path, report: Path) -> None:
+    """Refuse what must not be replaced, whoever forces it."""
+    if output.name == "-":
+        raise OutputError(
+            "stdout-file", "An export is a database, which is no text for stdout.", "Name a file: -o PATH"
+        )
+    if output.exists() and not output.is_file():
+        what = "a folder" if output.is_dir() else "no ordinary file"
+        raise OutputError("unwritable", f"{output} is {what}.", "Name a file: -o FILE.sqlite")
+    if output.exists() and output.samefile(report):
+        raise OutputError("same-output", f"{output} is the report itself.", "Name another file: -o FILE.sqlite")
 
 
 def _run(nsys: Nsys, report: Path, output: Path, kind: str) -> None:

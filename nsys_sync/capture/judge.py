@@ -121,12 +121,11 @@ def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
     if not run.program_started:
         return CaptureError(
             "nsys-failed",
-            f"nsys did not start the program. It says:\n{last_words(run)}",
+            f"nsys did not start the program. {_words(run)}",
             f"The command was: {_shown(run)}",
         )
     if not run.range_began:
         return _never_began(run)
-    words = last_words(run)
     if run.stuck:
         return CaptureError(
             "range-stuck",
@@ -135,10 +134,14 @@ def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
         )
     return CaptureError(
         "no-report",
-        f"nsys wrote no report (it ended with {run.exit_code}). "
-        + (f"It says:\n{words}" if words else "It says nothing."),
+        f"nsys wrote no report (it ended with {run.exit_code}). {_words(run)}",
         f"The command was: {_shown(run)}",
     )
+
+
+def _words(run: Run) -> str:
+    words = last_words(run)
+    return f"It says:\n{words}" if words else "It says nothing."
 
 
 def _never_began(run: Run) -> NothingToAnalyze:
@@ -148,6 +151,9 @@ def _never_began(run: Run) -> NothingToAnalyze:
 
 def _cause(run: Run) -> tuple[str, str]:
     """Why the range never began, and how to capture without it; most certain causes first."""
+    if run.exit_code:
+        text = f"the program ended with exit code {run.exit_code} before that"
+        return text, "Its own message is above. To capture how it fails: --capture all"
     mode = run.launch.captured.mode
     if mode == "nvtx":
         name = run.launch.captured.spec.partition(":")[2]

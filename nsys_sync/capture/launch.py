@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -132,6 +132,10 @@ def target_environment(session: Session, captured: CaptureRange, environment: Ma
 
 
 def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    for number in range(3):
+        # One that was closed when we began is the null device now, and must be open below us too.
+        with suppress(OSError):
+            os.set_inheritable(number, True)
     try:
         return subprocess.Popen(
             ["sh", "-c", _OUTSIDE, "sh", *command],

@@ -41,7 +41,7 @@ def find_program(words: Sequence[str], environment: Mapping[str, str]) -> Progra
 
     Raises UsageError if there is nothing to run or it cannot be found.
     """
-    if not words or words == ["-m"]:
+    if not words or not words[0] or words == ["-m"]:
         raise UsageError("no-program", "There is no program to profile.", "For example: nsys-sync profile train.py")
     first = words[0]
     if first == "-m":
@@ -89,7 +89,7 @@ def output_base(template: str | None, program: Program, environment: Mapping[str
     """
     rank = own_rank(environment)
     fields = {
-        "script": _UNSAFE.sub("-", program.name) or "program",
+        "script": _UNSAFE.sub("-", program.name).strip("-.") or "program",
         "time": datetime.now().astimezone().strftime("%Y%m%d-%H%M%S"),
         "rank": "0" if rank is None else str(rank),
         "host": socket.gethostname().partition(".")[0],
@@ -107,11 +107,15 @@ def output_base(template: str | None, program: Program, environment: Mapping[str
     base = Path(text.removesuffix(suffix)).expanduser().absolute()
     if not base.name or text.endswith("/") or base.is_dir():
         raise UsageError(
-            "bad-output-name", f"-o {template} names a folder.", f"For example: {template.rstrip('/')}/run"
+            "bad-output-name", f"-o {shlex.quote(template)} names no file.", f"For example: -o {_inside(template)}"
         )
     if not force:
         _refuse_existing(base)
     return base
+
+
+def _inside(folder: str) -> str:
+    return shlex.quote(folder.rstrip("/") + "/run" if folder else "run")
 
 
 def make_folder(base: Path) -> None:

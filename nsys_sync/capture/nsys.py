@@ -106,8 +106,11 @@ class Nsys:
 
     @cached_property
     def profile_options(self) -> Options:
-        """Options of ``nsys profile``."""
-        return Options.parse(self.ask("profile", "--help"))
+        """Options of ``nsys profile``. Raises CaptureError if there are none: it is some other program."""
+        found = Options.parse(self.ask("profile", "--help"))
+        if not found.text:
+            raise self._broken("it does not list the options of nsys profile")
+        return found
 
     @cached_property
     def export_options(self) -> Options:

@@ -8,6 +8,7 @@ import pty
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -419,7 +420,11 @@ def test_only_ranks_needs_ranks(sandbox: Sandbox) -> None:
         (["--capture", "sometimes", "train.py"], "is not a range"),
         (["--only-ranks", "0,x", "train.py"], "no list of ranks"),
         (["-o", "{who}", "train.py"], "{who} is unknown"),
-        (["-o", ".", "train.py"], "names a folder"),
+        (["-o", ".", "train.py"], "names no file"),
+        (["-o", "", "train.py"], "For example: -o run"),
+        ([""], "no program to profile"),
+        (["--nsys-arg=", "train.py"], "is no option of nsys"),
+        (["--nsys-arg=--wait=all", "--nsys-arg=primary", "train.py"], "is no option of nsys"),
     ],
 )
 def test_usage_errors_run_nothing(sandbox: Sandbox, arguments: list[str], text: str) -> None:
@@ -448,6 +453,41 @@ def test_a_profile_inside_a_profile_is_refused(sandbox: Sandbox) -> None:
     sandbox.environment["NSYS_SYNC_SESSION"] = "/tmp"
     done = sandbox.run("profile", str(sandbox.script(HELLO)))
     assert (done.returncode, "is being profiled by nsys-sync already" in done.stderr) == (2, True)
+
+
+# What else can be asked for
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_harm_nobody(sandbox: Sandbox, closed: str) -> None:
+    script = sandbox.script("import sys\nprint('out')\nprint('err', file=sys.stderr)\n")
+    words = [sys.executable, "-m", "nsys_sync.cli", "profile", "--capture", "all", "-o", "run", str(script)]
+    environment = {**sandbox.environment, "FAKE_NSYS": json.dumps(sandbox.behaviour)}
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *words], cwd=sandbox.folder, env=environment, check=False
+    )
+    assert done.returncode == 0
+    assert (sandbox.folder / "run.html").exists()
+
+
+def test_names_of_files_begin_with_no_dash_or_dot(sandbox: Sandbox) -> None:
+    for name in ("-dash.py", ".hidden.py", "%s {time}.py"):
+        sandbox.run("profile", "--capture", "all", "--no-html", f"./{sandbox.script(HELLO, name).name}")
+    made = sorted(path.name.partition("-2")[0] for path in sandbox.folder.glob("*.nsys-rep"))
+    assert made == ["dash", "hidden", "s-time"]
+
+
+def test_a_program_that_fails_before_the_range_is_named_as_the_cause(sandbox: Sandbox) -> None:
+    sandbox.behaviour["report"] = False
+    done = sandbox.run("profile", str(sandbox.script("import sys; sys.exit(3)")))
+    assert done.returncode == 3
+    assert "never started: the program ended with exit code 3 before that" in done.stderr
+
+
+def test_what_is_not_nsys_is_said_before_the_run(sandbox: Sandbox) -> None:
+    done = sandbox.run("profile", "--nsys", "true", str(sandbox.script(HELLO)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "does not list the options of nsys profile" in done.stderr
 
 
 # A profiler that does not stop

@@ -249,6 +249,37 @@ def test_what_is_no_report_is_said_in_one_line(real: Sandbox, content: bytes | N
     assert before.read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("made.nsys-rep", "is the report itself"),
+        ("link.nsys-rep", "is the report itself"),
+        ("-", "no text for stdout"),
+        ("/dev/null", "no ordinary file"),
+        (".", "is a folder"),
+        ("nowhere/x.sqlite", "cannot be written to"),
+    ],
+)
+def test_an_export_replaces_nothing_but_an_export(real: Sandbox, report: Path, output: str, text: str) -> None:
+    made = Path(shutil.copy(report, real.folder / "made.nsys-rep"))
+    (real.folder / "link.nsys-rep").symlink_to(made)
+    done = real.run("export", str(made), "-o", output, "--force")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert text in done.stderr
+    assert made.read_bytes() == report.read_bytes()
+    assert not Path("/dev/null").is_file()
+
+
+@pytest.mark.parametrize("name", [".", "", "folder.nsys-rep", "pipe.nsys-rep", "loop.nsys-rep"])
+def test_what_is_no_file_is_no_report(real: Sandbox, name: str) -> None:
+    (real.folder / "folder.nsys-rep").mkdir()
+    os.mkfifo(real.folder / "pipe.nsys-rep")
+    (real.folder / "loop.nsys-rep").symlink_to("loop.nsys-rep")
+    done = real.run("export", name)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 2), done.stderr
+    assert "internal" not in done.stderr
+
+
 def test_a_report_cut_in_half(real: Sandbox, report: Path) -> None:
     whole = report.read_bytes()
     (real.folder / "half.nsys-rep").write_bytes(whole[: len(whole) // 2])
