@@ -444,6 +444,12 @@ def _trace_info(found: Findings) -> f.TraceInfo:
             ratio=round(capture.step_ns_inside / capture.step_ns_before, 4),
         )
     notes = [*trace.warnings, *(capture.warnings if capture else [])]
+    if lost := _lost_calls(trace):
+        text = (
+            f"{lost:,} calls that can block have a stack in the trace but no times: another profiler or a library that "
+            "traces CUDA itself took the tracing over."
+        )
+        notes.append(("calls-lost", text))
     notes += [("not-recorded", text) for table, text in _NOT_RECORDED.items() if table in trace.missing]
     if trace.python_frames in _FRAMES:
         notes.append(_FRAMES[trace.python_frames])
@@ -483,6 +489,14 @@ def _trace_info(found: Findings) -> f.TraceInfo:
         ],
         warnings=[f.Note(slug=slug, text=text) for slug, text in notes],
     )
+
+
+def _lost_calls(trace: Trace) -> int:
+    """How many calls nsys took a stack of and did not record, where that is most of them."""
+    stacked = trace.brackets.names
+    timed = [code for code, name in enumerate(trace.calls.names) if name in stacked]
+    lost = len(trace.brackets.start) - int(np.isin(trace.calls.name, timed).sum())
+    return lost if 2 * lost > len(trace.brackets.start) else 0
 
 
 def _release(version: str | None) -> str:

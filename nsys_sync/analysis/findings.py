@@ -370,6 +370,10 @@ class Report(Plain, frozen=True, kw_only=True):
                 f"{name} was saved by watch, which sees where the host waits but not what that costs.",
                 "Profile the program: nsys-sync profile SCRIPT",
             )
+        if head.before is not None:
+            raise InputError(
+                "not-a-report", f"{name} is a comparison, not a report of one trace.", "Give the traces it compares."
+            )
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -439,3 +443,4 @@ class _Head(msgspec.Struct):
     format: int
     tool: Tool
     watch: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None

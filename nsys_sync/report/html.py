@@ -256,6 +256,7 @@ class _Page:
             "title": f"{harmless(report.trace.file, 80)} – nsys-sync",
             "trace": self._facts(),
             "headline": harmless(report.headline.text, 1000),
+            "no_sites": words.no_sites(report),
             "prediction": words.prediction(report.what_if.all) if report.what_if.all else None,
             "reasons": [harmless(r, 500) for r in report.what_if.all.reasons] if report.what_if.all else [],
             "tiles": self._tiles(),

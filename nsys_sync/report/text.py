@@ -189,7 +189,7 @@ class _Screen:
     def _sites(self) -> RenderableType:
         sites = words.by_wait(self.report.sites)
         if not sites:
-            return Text("No call blocked the CPU.")
+            return Text(words.no_sites(self.report))
         shown = sites if self.limit is None else sites[: self.limit]
         totals = self.report.totals
         title = Text("Where the CPU waits for the GPU", style="bold")

@@ -242,6 +242,12 @@ def by_wait(sites: Sequence[Site]) -> list[Site]:
     return sorted(sites, key=lambda s: -s.wait_ns.total)
 
 
+def no_sites(report: Report) -> str:
+    """What stands in place of an empty table of sites."""
+    nothing = report.headline.slug == "nothing_measured"
+    return "No call that blocks was recorded." if nothing else "No call blocked the CPU."
+
+
 def source_line(site: Site) -> str | None:
     """The site's own line of source, blanks as single spaces, if the report holds it."""
     if site.source is None or site.line is None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_sync.analysis.findings import Report
 from nsys_sync.analysis.run import analyze
 from nsys_sync.errors import ExitCode, InputError, NothingToAnalyze, NsysSyncError
 from nsys_sync.report import text
@@ -26,8 +27,6 @@ from tests.trace.test_reader import shuffled
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from nsys_sync.analysis.findings import Report
 
     Sample = Callable[[str], Path]
 
@@ -417,3 +416,23 @@ def test_exit_codes_tell_the_outcomes_apart(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (code, True, False), path
         assert (done.stdout == "") == (code != ExitCode.OK)
+
+
+def test_stacks_of_calls_that_were_not_recorded_are_said_to_be_lost(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    th = t.process().thread()
+    th.sync("cudaDeviceSynchronize_v3020", 10, 20, frames=[("f", "/proj/a.py", 1)])
+    whole, _ = analyze(t.write(tmp_path / "whole.sqlite"))
+    for number in range(3):
+        th.backtrace("cudaDeviceSynchronize", 100 * number + 50, 100 * number + 60, 500 + number)
+    partly, _ = analyze(t.write(tmp_path / "partly.sqlite"))
+    assert "calls-lost" not in [note.slug for note in whole.trace.warnings]
+    assert "3 calls that can block" in next(n.text for n in partly.trace.warnings if n.slug == "calls-lost")
+
+
+def test_a_saved_comparison_is_not_a_damaged_report(tmp_path: Path) -> None:
+    path = tmp_path / "diff.json"
+    path.write_text('{"format": 1, "tool": {"name": "nsys-sync", "version": "0"}, "before": {}, "after": {}}')
+    with pytest.raises(InputError, match="is a comparison") as caught:
+        Report.load(path)
+    assert caught.value.slug == "not-a-report"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from nsys_sync.analysis import findings as f
 from nsys_sync.report import text
+from nsys_sync.report.html import page as html_page
 from tests.report.factory import HOSTILE, MS, make_report, make_site, reports
 
 
@@ -156,3 +157,13 @@ def test_step_times_before_and_in_the_capture_are_not_judged(ratio: float) -> No
     assert (
         f"A step took 10.0 ms before the capture, {10 * ratio:.{2 if ratio < 1 else 1}f} ms in it ({ratio} ×)." in page
     )
+
+
+@pytest.mark.parametrize(
+    ("slug", "sentence"),
+    [("no_syncs", "No call blocked the CPU."), ("nothing_measured", "No call that blocks was recorded.")],
+)
+def test_what_was_not_recorded_is_not_called_absent(slug: str, sentence: str) -> None:
+    report = make_report([], headline=f.Headline(slug=slug, text="As it was."))
+    assert sentence in shown(report)
+    assert sentence in html_page(report, None)
