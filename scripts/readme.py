@@ -122,7 +122,7 @@ def not_marked(row: dict[str, Any]) -> str:
 
 
 def overhead() -> str:
-    """Step times under each way of profiling, as ratios within a round: median, and from least to most."""
+    """Step times under each way of profiling, as ratios within a round."""
     rounds = json.loads((ROOT / "sample_traces/overhead.json").read_text())["rounds"]
     heads = ["profiled with", "rounds", "host-bound, to plain", "host-bound, to tracing only", "GPU-bound, to plain"]
     rows = [f"| {' | '.join(heads)} |", "|---|--:|---|---|---|"]
@@ -151,9 +151,12 @@ WAYS = {
 
 
 def spread(values: list[float]) -> str:
-    """Median, and the range where there are several different values."""
+    """Median of ratios; where they differ also the range, and in how many rounds they are above 1."""
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
-    return f"{statistics.median(values):.2f}" + ("" if low == high else f" ({low}–{high})")
+    if low == high:
+        return low
+    slower = sum(value > 1 for value in values)
+    return f"{statistics.median(values):.2f} ({low}–{high}; slower in {slower} of {len(values)})"
 
 
 TABLES = {"traces": traces, "captures": captures, "overhead": overhead}
