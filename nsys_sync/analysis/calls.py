@@ -113,14 +113,20 @@ class Events:
 
 
 def connect(trace: Trace) -> Activity:
-    """Tie operations to the calls that launched them; drop nested calls and the launcher's own closing calls."""
-    calls = trace.calls
+    """Tie operations to the calls that launched them; drop nested calls and all that begins while the launcher closes
+    the capture.
+    """
+    calls, ops = trace.calls, trace.ops
     by_thread = np.argsort(calls.tid, kind="stable")
     outer = _outermost(calls, by_thread)
-    launch = _launching(calls, trace.ops)
+    launch = _launching(calls, ops)
     launch = np.where(launch >= 0, outer[launch], -1) if len(calls) else launch
-    keep = (outer == np.arange(len(calls))) & ~_closing(trace)
+    closing = _closing(trace)
+    keep = (outer == np.arange(len(calls))) & ~closing
     if not keep.all():
+        within = (launch < 0) | ~closing[launch]
+        if not within.all():
+            ops, launch = ops.only(within), launch[within]
         number = np.cumsum(keep) - 1
         launch = np.where((launch >= 0) & keep[launch], number[launch], -1)
         calls = Calls(
@@ -131,9 +137,9 @@ def connect(trace: Trace) -> Activity:
     same = np.flatnonzero(calls.tid[by_thread[1:]] == calls.tid[by_thread[:-1]])
     before[by_thread[same + 1]] = by_thread[same]
     known = launch >= 0
-    launched = np.where(known, calls.start[launch], trace.ops.start) if len(calls) else trace.ops.start
+    launched = np.where(known, calls.start[launch], ops.start) if len(calls) else ops.start
     api = tuple(api_kind(name) for name in calls.names)
-    return Activity(calls, trace.ops, launch, launched, api, before)
+    return Activity(calls, ops, launch, launched, api, before)
 
 
 def _outermost(calls: Calls, by_thread: Column) -> Column:

@@ -6,7 +6,7 @@ processes of a trace; ``os_pid`` and ``os_tid`` give the operating system's numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +74,14 @@ class Ops:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Ops:
+        """The operations for which the mask is true."""
+        number = np.cumsum(kept) - 1
+        copies, still = self.copies, kept[self.copies.op]
+        op = number[copies.op[still]].astype(copies.op.dtype)
+        columns = {f.name: getattr(self, f.name)[kept] for f in fields(self) if f.name != "copies"}
+        return Ops(**columns, copies=Copies(op, copies.bytes[still], copies.src[still], copies.dst[still]))
 
 
 @dataclass(frozen=True)

@@ -422,3 +422,23 @@ def test_graph_runs_and_graph_nodes_are_work(tmp_path: Path) -> None:
     # Between two nodes of one graph the GPU idles with everything launched: device.
     answer = ask(t, tmp_path)
     assert answer.gpu == Gpu((0, 70), 53, causes={"host": 5 + 10, "device": 2})
+
+
+def test_work_that_begins_while_the_capture_closes_is_not_in_it(tmp_path: Path) -> None:
+    def trace(*, closed: bool) -> TraceBuilder:
+        t = TraceBuilder()
+        th, other = t.process().thread(), t.process(pid=2).thread()
+        th.launch(0, 5, (5, 45))
+        th.copy(50, 90, (60, 85), kind="device->pageable")
+        if closed:
+            th.range("nsys-sync:close", 100, 300)
+            th.copy(110, 190, (120, 180), kind="device->pageable")
+            th.sync(DEVICE_SYNC, 200, 210)
+            th.launch(220, 225, (225, 245))
+            other.launch(95, 100, (100, 105))
+        else:
+            other.launch(95, 100, (100, 105))
+        return t
+
+    (tmp_path / "closed").mkdir()
+    assert ask(trace(closed=True), tmp_path / "closed") == ask(trace(closed=False), tmp_path)
