@@ -7,8 +7,8 @@ r"""Try the catalogue's claims on a GPU: an ``after`` waits less than its ``befo
 
 ``run`` needs PyTorch and a GPU (CuPy for some rules) and nothing of this project but rules.toml; it runs each pair in
 NVTX ranges of its own. Pairs of JAX are left out: in a capture that had them nsys recorded no CUDA call of the process.
-``table`` counts the sync events in these ranges and writes the table that the package
-and docs/rules.md show.
+``table`` counts the sync events in these ranges (and the allocating calls, for rules about allocating) and writes the
+table that the package and docs/rules.md show.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RULES = ROOT / "nsys_sync/analysis/rules.toml"
 TABLE = ROOT / "nsys_sync/analysis/rules_verified.json"
 SIDES = ("before", "after")
+REGION = "nsys-sync:region "
 WARM_UP = 2
 PRELUDE = """
 import numpy as np
@@ -53,9 +54,14 @@ def free_to_run() -> list[dict[str, Any]]:
     return list(tomllib.loads(RULES.read_text())["free"])
 
 
+def about_allocating() -> frozenset[str]:
+    """The rules whose claim is about calls that allocate or free; in the pairs of others these say nothing."""
+    return frozenset(rule["id"] for rule in rules_to_run() if rule["run"].get("allocations"))
+
+
 def range_name(rule: str, side: str) -> str:
     """The NVTX range around one side of a rule."""
-    return f"nsys-sync:region {rule}/{side}"
+    return f"{REGION}{rule}/{side}"
 
 
 # --- on the GPU ------------------------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ def as_array(value: Any) -> Any:
 def table(trace: Path, results: Path) -> int:
     """Count what blocked in each range and write the table."""
     found = json.loads(results.read_text())
-    counted = count(trace)
+    counted = count(trace, about_allocating())
     rows = {}
     for rule in [*rules_to_run(), *({"id": f["id"], "run": {}} for f in free_to_run())]:
         pair = found["pairs"].get(rule["id"])
@@ -199,9 +205,9 @@ def verdict(pair: dict[str, Any], before: dict[str, Any] | None, after: dict[str
     return "verified" if after["events"] <= remaining and after["events"] < before["events"] else "refuted"
 
 
-def count(trace: Path) -> dict[str, dict[str, Any]]:
-    """Sync events and the calls they consist of, by range; allocations count as events too. Any thread of the process
-    counts: some libraries wait on threads of their own.
+def count(trace: Path, allocating: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Sync events and the calls they consist of, by range; for the rules ``allocating`` allocations count as events
+    too. Any thread of the process counts: some libraries wait on threads of their own.
     """
     from nsys_sync.analysis.calls import connect, find_blocking
     from nsys_sync.trace.reader import open_trace
@@ -215,7 +221,7 @@ def count(trace: Path) -> dict[str, dict[str, Any]]:
         first = blocking.row[events.first]
         for i, name in enumerate(opened.ranges.name):
             text = opened.ranges.names[name]
-            if not text.startswith("nsys-sync:region "):
+            if not text.startswith(REGION):
                 continue
             low, high = opened.ranges.start[i], opened.ranges.end[i]
 
@@ -223,7 +229,8 @@ def count(trace: Path) -> dict[str, dict[str, Any]]:
                 return rows[(calls.start[rows] >= low) & (calls.start[rows] < high)]
 
             waits = inside(first)
-            allocations = inside(alloc)
+            rule = text.removeprefix(REGION).rpartition("/")[0]
+            allocations = inside(alloc) if rule in allocating else []
             names: dict[str, int] = {}
             for row in [*inside(blocking.row), *allocations]:
                 api = calls.names[calls.name[row]]

@@ -44,7 +44,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = tmp_path_factory.mktemp("samples")
 
     def unpack(name: str) -> Path:
-        path = folder / f"{name}.sqlite"
+        path = folder / f"{name.replace('/', '-')}.sqlite"
         if not path.exists():
             with lzma.open(SAMPLES / f"{name}.sqlite.xz") as packed, path.open("wb") as plain:
                 shutil.copyfileobj(packed, plain)

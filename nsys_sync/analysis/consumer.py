@@ -117,6 +117,7 @@ class Flow:
         self.source = source
         self.words = words
         self._array = array
+        self._start: ast.AST = source.tree
         self._callers = callers
         self._entered: list[tuple[Function, ast.Call]] = []
         self._seen: set[tuple[ast.AST, bool]] = set()
@@ -149,6 +150,7 @@ class Flow:
 
     def end(self, node: ast.expr) -> End:
         """Where the value of an expression ends: of several places the most binding one."""
+        self._start = node
         ends = self._follow(node, computed=False)
         if not ends and not self._sees_all_reads(node):
             return End("unknown", "nothing here reads the value, but other code can")
@@ -156,6 +158,12 @@ class Flow:
         if end.use in {"host", "argument", "returned", "unknown"} and (between := self._launched_before_use(node)):
             return End("later", f"line {between} launches work before the value is used", between)
         return end
+
+    def _is_after_loop(self, node: ast.AST) -> bool:
+        """Whether a place is behind the loop in which the value is read."""
+        loop = self.source.loop(self._start)
+        same = self.source.scope(node) is self.source.scope(self._start)
+        return loop is not None and same and loop not in self.source.ancestors(node)
 
     def _launched_before_use(self, node: ast.expr) -> int:
         """The line of a call between a value's assignment to a name and its first use in the same block, else 0."""
@@ -239,7 +247,9 @@ class Flow:
         if at.node is at.up.func:
             return [End("unknown", f"line {line} calls the value", line)]
         if self.is_log(at.up):
-            return [End("log", f"{_short(name)}() on line {line} shows it", line)]
+            late = self._is_after_loop(at.up)
+            shown = f"{_short(name)}() on line {line} shows it{' after the loop' if late else ''}"
+            return [End("stored" if late else "log", shown, line)]
         if named(self.words.exit, name):
             return [End("check", f"line {line} ends the program with it", line)]
         if named(self.words.shape, name) and not self._is_fill(at.up, at.node):
@@ -448,7 +458,8 @@ class Flow:
         record = _RECORDS.search(last_name(place)) is not None
         if isinstance(place, ast.Attribute):
             ends = self._kept_in_attribute(place)
-            return [kept, *ends] if record or ends else [elsewhere]
+            summed = isinstance(statement, ast.AugAssign)
+            return [kept, *ends] if record or ends or summed else [elsewhere]
         if not isinstance(place, ast.Name):
             return [kept if record else elsewhere]
         scope, loop = self.source.scope(statement), self.source.loop(statement)

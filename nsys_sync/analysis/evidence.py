@@ -28,7 +28,7 @@ class Evidence:
     stack: Python frames, innermost first. user: the user's frame, leaf: the innermost frame.
     source: the file with the user's line, or its text, if it is known here and not known to have changed.
     events: how many sync events; redundant: how many of them had nothing launched since the sync before on their
-    thread; calls_per_step: None where there are no steps.
+    thread; calls_per_step: None where there are no steps. seen: whether a wait was recorded here, not only a line read.
     """
 
     apis: frozenset[str]
@@ -42,3 +42,4 @@ class Evidence:
     events: int = 1
     redundant: int = 0
     calls_per_step: float | None = None
+    seen: bool = True

@@ -32,6 +32,7 @@ Form = Literal[
     "mask_read",
     "mask_write",
     "list_index",
+    "number_write",
     "slice_bound",
     "sequence_index",
     "tensor_fill",
@@ -452,6 +453,19 @@ def _list_index(source: Source, node: ast.expr) -> bool | None:
     return None
 
 
+def _number_write(source: Source, node: ast.expr) -> bool | None:
+    """A value that is no tensor, written to one place or through an index: not a slice, which a kernel fills."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store) or is_mask(source, node.slice):
+        return None
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if any(isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and not isinstance(p.value, int)) for p in parts):
+        return None
+    up = source.parents.get(node)
+    if not isinstance(up, ast.Assign) or tensor_like(source, up.value) is True:
+        return None
+    return tensor_like(source, node.value) is True and is_number(up.value)
+
+
 def _slice_bound(source: Source, node: ast.expr) -> bool | None:
     up = source.parents.get(node)
     if not isinstance(up, ast.Slice) or isinstance(node, ast.Constant):
@@ -555,6 +569,7 @@ FORMS: dict[str, Callable[[Source, ast.expr], bool | None]] = {
     "mask_read": _mask_read,
     "mask_write": _mask_write,
     "list_index": _list_index,
+    "number_write": _number_write,
     "slice_bound": _slice_bound,
     "sequence_index": _sequence_index,
     "tensor_fill": _tensor_fill,

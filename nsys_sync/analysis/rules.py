@@ -75,7 +75,8 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     setup: comes first, once for each. result: expressions whose values must agree, of the two or one for both; none
     where there is only a ``before``. needs: a module besides PyTorch. remaining: sync events that the ``after`` may
-    keep. blocks: False where the ``before`` waits in older versions only.
+    keep. blocks: False where the ``before`` waits in older versions or under circumstances only; without a trace the
+    class of such a line is unknown. allocations: the rule is about allocating, so that its calls count like waits.
     """
 
     setup: str = ""
@@ -83,6 +84,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: str | None = None
     remaining: int = 0
     blocks: bool = True
+    allocations: bool = False
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,12 +207,16 @@ class Catalogue:
         """Which rule a site falls under, what it rests on, and what to write instead."""
         facts = self._facts(evidence)
         rule = next(r for r in self.rules if any(_holds(m, evidence, facts) for m in r.match))
-        sureness = _sureness(rule, evidence, facts)
+        unseen = not evidence.seen and rule.run is not None and not rule.run.blocks
+        sureness = "weak" if unseen else _sureness(rule, evidence, facts)
+        basis = self._basis(rule, evidence, facts)
+        if unseen:
+            basis = f"{basis.removesuffix('.')}; no trace shows a wait here, and current versions need not wait."
         return Verdict(
             rule=rule.id,
             title=rule.title,
-            class_=rule.class_,
-            class_basis=f"{sureness}: {self._basis(rule, evidence, facts)}",
+            class_="unknown" if unseen else rule.class_,
+            class_basis=f"{sureness}: {basis}",
             fix=rule.as_fix(),
             blocks_graph_capture=_blocks_capture(evidence),
             sureness=sureness,
@@ -224,7 +230,7 @@ class Catalogue:
         if not 1 <= line <= len(text.splitlines()):
             raise UsageError("no-such-line", f"{path} has no line {line}.", "Give a line as FILE:LINE.")
         user = Frame(function="", file=str(path), line=line)
-        return self.judge(Evidence(apis=frozenset(), user=user, leaf=user, stack=(user,), source=path))
+        return self.judge(Evidence(apis=frozenset(), user=user, leaf=user, stack=(user,), source=path, seen=False))
 
     # --- facts -------------------------------------------------------------------------------------------------------
 

@@ -40,4 +40,5 @@ def evidence_of(example: Example, folder: Path) -> Evidence:
         source=source,
         redundant=1 if example.redundant else 0,
         calls_per_step=example.calls_per_step,
+        seen=bool(example.apis),
     )

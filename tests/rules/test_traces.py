@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,50 @@ EXPECTED = {
 }
 
 
+#: The same of the captures of unedited programs. None is the line of copies that no stack was kept of.
+UNEDITED: dict[str, dict[int | None, set[tuple[str, str]]]] = {
+    "plain_loop": {
+        12: {("avoidable", "upload-batch")},
+        18: {("deferrable", "check-can-wait")},
+        19: {("deferrable", "scalar-accumulated")},
+    },
+    "resnet_amp": {
+        15: {("avoidable", "upload-batch")},
+        16: {("avoidable", "upload-batch")},
+        23: {("avoidable", "gradscaler-found-inf")},
+        25: {("deferrable", "scalar-accumulated")},
+    },
+    "compiled": {17: {("deferrable", "scalar-accumulated")}},
+    "hf_trainer": {
+        30: {
+            ("deferrable", "trainer-log"),
+            ("avoidable", "library-upload-pinned"),
+            ("avoidable", "trainer-nan-filter"),
+            ("needed", "packed-sequence-check"),
+        },
+    },
+    "lightning_fit": {
+        20: {("deferrable", "scalar-accumulated")},
+        21: {("deferrable", "check-can-wait")},
+        41: {("deferrable", "lightning-log"), ("avoidable", "accelerate-upload")},
+        None: {("avoidable", "upload-pageable")},
+    },
+    "cupy_loop": {
+        17: {("deferrable", "cupy-value-kept")},
+        18: {("deferrable", "cupy-value-kept")},
+        19: {("avoidable", "device-sync")},
+    },
+    "ddp-both": {
+        19: {("intentional", "ddp-logger")},
+        25: {("deferrable", "scalar-accumulated")},
+        27: {("avoidable", "constant-on-gpu")},
+        28: {("avoidable", "redundant-wait")},
+    },
+    "ddp-rank1": {19: {("intentional", "ddp-logger")}, 25: {("deferrable", "scalar-accumulated")}},
+}
+UNEDITED |= {"ddp-rank0": UNEDITED["ddp-both"], "plain_loop-2023.4": UNEDITED["plain_loop"]}
+
+
 def sites(path: Path, options: Options) -> list[Site]:
     return analyze(path, options)[0].sites
 
@@ -82,6 +127,25 @@ def test_classes_of_a_recorded_program(name: str, sample: Callable[[str], Path])
         assert site.line is not None
         found.setdefault(site.line, set()).add((site.class_, site.rule))
     assert found == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", UNEDITED)
+def test_classes_of_an_unedited_program(name: str, sample: Callable[[str], Path]) -> None:
+    options = Options(maps=(("/workspace/sample_traces", str(PROGRAMS.parent)),), predict=False)
+    found: dict[int | None, set[tuple[str, str]]] = {}
+    for site in sites(sample(f"captures/{name}"), options):
+        found.setdefault(site.line, set()).add((site.class_, site.rule))
+    assert found == UNEDITED[name]
+
+
+@pytest.mark.parametrize("name", ["hf_trainer", "lightning_fit"])
+def test_a_site_in_a_library_says_what_the_user_can_set(name: str, sample: Callable[[str], Path]) -> None:
+    for site in sites(sample(f"captures/{name}"), Options(predict=False)):
+        if site.leaf is not None and "site-packages" in site.leaf.file:
+            assert site.fix is not None
+            assert re.search(r"TrainingArguments|DataLoader|Trainer\(|log\(|torch_compile|prog_bar", site.fix.text), (
+                site
+            )
 
 
 @pytest.mark.parametrize("name", EXPECTED)

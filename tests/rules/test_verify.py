@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nsys_sync.analysis import verified
+from nsys_sync.analysis.rules import Catalogue
 from scripts import verify_rules as script
 from tests.builder import TraceBuilder
 
@@ -32,9 +33,24 @@ def capture(tmp_path: Path) -> Path:
 
 
 def test_events_are_counted_by_range(capture: Path) -> None:
-    assert script.count(capture) == {
+    assert script.count(capture, frozenset()) == {
         "nsys-sync:region device-sync/before": {"events": 2, "calls": {"cudaDeviceSynchronize": 2}},
         "nsys-sync:region device-sync/after": {"events": 0, "calls": {}},
+    }
+
+
+def test_allocations_count_only_for_rules_about_allocating(tmp_path: Path) -> None:
+    """A pool that grows on the way says nothing about a rule on waits."""
+    trace = TraceBuilder()
+    thread = trace.process().thread()
+    for rule, start in (("stream-sync", 0), ("empty-cache", 200)):
+        thread.range(f"nsys-sync:region {rule}/after", start, start + 100)
+        thread.call("cudaMalloc_v3020", start + 10, start + 20)
+    path = tmp_path / "rules.sqlite"
+    trace.write(path)
+    assert script.count(path, script.about_allocating()) == {
+        "nsys-sync:region stream-sync/after": {"events": 0, "calls": {}},
+        "nsys-sync:region empty-cache/after": {"events": 1, "calls": {"cudaMalloc": 1}},
     }
 
 
@@ -83,3 +99,16 @@ def test_what_was_tried_is_of_this_catalogue() -> None:
     known = {r["id"] for r in script.rules_to_run()} | {f["id"] for f in script.free_to_run()}
     assert found is None or set(found.rules) <= known
     assert verified.in_words("no such rule") == "unverified"
+
+
+def test_the_catalogue_claims_what_was_seen() -> None:
+    """No claim is refuted; what was seen not to wait is marked so; what is said not to wait was not seen to."""
+    found = verified.trials()
+    assert found is not None
+    verdicts = {rule: trial.verdict for rule, trial in found.rules.items()}
+    assert "refuted" not in verdicts.values()
+    assert "failed" not in verdicts.values()
+    tried = [r for r in Catalogue.load().rules if r.run is not None and r.id in verdicts]
+    assert len(tried) > 40
+    assert {r.id for r in tried if verdicts[r.id] == "no_wait"} == {r.id for r in tried if r.run and not r.run.blocks}
+    assert {verdicts.get(f.id, "no_wait") for f in Catalogue.load().free} == {"no_wait"}
