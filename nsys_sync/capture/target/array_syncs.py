@@ -26,24 +26,25 @@ def install_cupy(patches: Patches) -> None:
     """Watch CuPy, which the program has imported."""
     cupy: Any = sys.modules["cupy"]
 
-    def reads(name: str) -> Any:
-        def read(original: Any, array: Any, *arguments: Any, **options: Any) -> Any:
-            if options.get("blocking", True) is False:
-                return original(array, *arguments, **options)
-            return syncs.watched(f"cupy.ndarray.{name}", "cudaMemcpyAsync", original, array, *arguments, **options)
+    def reading(name: str) -> Any:
+        def around(original: Any) -> Any:
+            def read(array: Any, *arguments: Any, **options: Any) -> Any:
+                if options.get("blocking", True) is False:
+                    return original(array, *arguments, **options)
+                return syncs.watched(f"cupy.ndarray.{name}", "cudaMemcpyAsync", original, array, *arguments, **options)
 
-        return read
+            return read
 
-    def waits(seen_by: str, api: str) -> Any:
-        return lambda original, *arguments: syncs.watched(seen_by, api, original, *arguments)
+        return around
 
     for name in _CUPY_READS:
-        patches.method(cupy.ndarray, name, reads(name))
+        patches.method(cupy.ndarray, name, reading(name))
+    around = syncs.watching
     stream = next((kind for kind in cupy.cuda.Stream.__mro__ if "synchronize" in vars(kind)), cupy.cuda.Stream)
-    patches.method(stream, "synchronize", waits("cupy.cuda.Stream.synchronize", "cudaStreamSynchronize"))
-    patches.method(cupy.cuda.Event, "synchronize", waits("cupy.cuda.Event.synchronize", "cudaEventSynchronize"))
+    patches.method(stream, "synchronize", around("cupy.cuda.Stream.synchronize", "cudaStreamSynchronize"))
+    patches.method(cupy.cuda.Event, "synchronize", around("cupy.cuda.Event.synchronize", "cudaEventSynchronize"))
     for name, api in _CUPY_WAITS.items():
-        patches.function(cupy.cuda.runtime, name, waits(f"cupy.cuda.runtime.{name}", api))
+        patches.function(cupy.cuda.runtime, name, around(f"cupy.cuda.runtime.{name}", api))
 
 
 def install_jax(patches: Patches) -> None:
@@ -53,32 +54,39 @@ def install_jax(patches: Patches) -> None:
     if kind is None:
         return
 
-    def waits(original: Any, array: Any) -> Any:
-        if not _on_gpu(array):
-            return original(array)
-        return syncs.watched("jax.Array.block_until_ready", "", original, array)
+    def waiting(original: Any) -> Any:
+        def block_until_ready(array: Any) -> Any:
+            if not _on_gpu(array):
+                return original(array)
+            return syncs.watched("jax.Array.block_until_ready", "", original, array)
 
-    patches.method(kind, "block_until_ready", waits)
+        return block_until_ready
+
+    patches.method(kind, "block_until_ready", waiting)
     value = vars(kind).get("_value")
     if isinstance(value, property) and value.fget is not None:
-        read = value.fget
+        patches.attribute(kind, "_value", property(_reading_value(value.fget)))
 
-        def watched_value(array: Any) -> Any:
-            if getattr(array, "_npy_value", None) is not None or not _on_gpu(array):
-                return read(array)
-            return syncs.watched("jax.Array", "", read, array)
+    def waiting_for_all(original: Any) -> Any:
+        def batched_block_until_ready(batch: Any) -> Any:
+            if not any(_on_gpu(array) for array in batch):
+                return original(batch)
+            return syncs.watched("jax.block_until_ready", "", original, batch)
 
-        patches.attribute(kind, "_value", property(watched_value))
-    waiting: Any = sys.modules.get("jax._src.api")
-    client = getattr(waiting, "xc", None)
+        return batched_block_until_ready
 
-    def waits_for_all(original: Any, batch: Any) -> Any:
-        if not any(_on_gpu(array) for array in batch):
-            return original(batch)
-        return syncs.watched("jax.block_until_ready", "", original, batch)
-
+    client = getattr(sys.modules.get("jax._src.api"), "xc", None)
     if client is not None:
-        patches.function(client, "batched_block_until_ready", waits_for_all)
+        patches.function(client, "batched_block_until_ready", waiting_for_all)
+
+
+def _reading_value(read: Any) -> Any:
+    def value(array: Any) -> Any:
+        if getattr(array, "_npy_value", None) is not None or not _on_gpu(array):
+            return read(array)
+        return syncs.watched("jax.Array", "", read, array)
+
+    return value
 
 
 def _on_gpu(array: Any) -> bool:

@@ -12,8 +12,8 @@ TYPE_CHECKING = False  # typing itself takes longer to import than all that runs
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    #: Called in place of the original, with it, the instance and the call's arguments.
-    Around = Callable[..., Any]
+    #: Makes the function to call in place of an original, which it is given.
+    Around = Callable[[Any], Callable[..., Any]]
 
 
 class _Method:
@@ -29,12 +29,8 @@ class _Method:
         return MethodType(self._function, instance)
 
 
-def _standing_around(original: Any, around: Around) -> Callable[..., Any]:
-    """A function that looks like the original, as far as that is written in Python or has names that are texts."""
-
-    def function(*arguments: Any, **options: Any) -> Any:
-        return around(original, *arguments, **options)
-
+def _named_like(original: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the original's names, as far as those are texts (a function written in C may have others)."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         value = getattr(original, name, None)
         if isinstance(value, str):
@@ -71,20 +67,16 @@ class Patches:
         return True
 
     def function(self, owner: Any, name: str, around: Around) -> bool:
-        """Let calls of a function of a module go through ``around(original, *arguments)``; False if there is none."""
+        """Replace a function of a module by what ``around`` makes of it; False if there is none."""
         original = getattr(owner, name, None)
-        if original is None:
-            return False
-
-        return self.attribute(owner, name, _standing_around(original, around))
+        return original is not None and self.attribute(owner, name, _named_like(original, around(original)))
 
     def method(self, owner: Any, name: str, around: Around) -> bool:
-        """The same for a method, called as ``around(original, instance, *arguments)``."""
+        """The same for a method, as it is on the class."""
         original = getattr(owner, name, None)
         if original is None:
             return False
-
-        return self.attribute(owner, name, _Method(original, _standing_around(original, around)))
+        return self.attribute(owner, name, _Method(original, _named_like(original, around(original))))
 
     def at_undo(self, action: Callable[[], None]) -> None:
         """Do something more when everything is undone."""

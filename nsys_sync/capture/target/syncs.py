@@ -258,6 +258,18 @@ def watched(seen_by: str, api: str, call: Callable[..., Any], *arguments: Any, *
             _record(sync)
 
 
+def watching(seen_by: str, api: str) -> Callable[[Any], Callable[..., Any]]:
+    """For ``Patches``: a function that waits for the GPU becomes one that tells of it."""
+
+    def around(original: Any) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            return watched(seen_by, api, original, *arguments, **options)
+
+        return call
+
+    return around
+
+
 def is_watching() -> bool:
     """Whether anybody listens, and this thread is in no watched call already."""
     return bool(_STATE.listeners) and not _THREAD.depth

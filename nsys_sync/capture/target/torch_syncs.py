@@ -22,7 +22,10 @@ def install(patches: Patches) -> None:
     torch: Any = sys.modules["torch"]
     _watch_mode(torch, patches)
     _watch_waits(torch, patches)
-    _watch_copies(torch, patches)
+    copies = _Copies(torch)
+    patches.method(torch.Tensor, "to", copies.to)
+    patches.method(torch.Tensor, "cuda", copies.cuda)
+    patches.method(torch.Tensor, "copy_", copies.copy)
     _bring_warnings_to_python(torch, patches)
 
 
@@ -34,50 +37,67 @@ def _watch_mode(torch: Any, patches: Patches) -> None:
     # Not through torch.cuda: that would start CUDA, and processes forked later could not use it.
     syncs.take_over_mode(setter, getter, patches)
 
-    def set_mode(original: Any, value: Any) -> None:
-        if value in (syncs.OFF, syncs.WARN, syncs.ERROR):
-            syncs.mode_for_program(value)
-        else:
-            original(value)
+    def setting(original: Any) -> Any:
+        def set_mode(value: Any) -> None:
+            if value in (syncs.OFF, syncs.WARN, syncs.ERROR):
+                syncs.mode_for_program(value)
+            else:
+                original(value)
 
-    patches.function(torch._C, "_cuda_set_sync_debug_mode", set_mode)
-    patches.function(torch._C, "_cuda_get_sync_debug_mode", lambda _original: syncs.mode_for_program())
+        return set_mode
+
+    patches.function(torch._C, "_cuda_set_sync_debug_mode", setting)
+    patches.function(torch._C, "_cuda_get_sync_debug_mode", lambda _original: syncs.mode_for_program)
 
 
 def _watch_waits(torch: Any, patches: Patches) -> None:
-    def waits(seen_by: str, api: str) -> Any:
-        return lambda original, *arguments: syncs.watched(seen_by, api, original, *arguments)
-
     device, stream, event = "cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"
-    patches.function(torch._C, "_cuda_synchronize", waits("torch.cuda.synchronize", device))
-    patches.function(torch._C, "_accelerator_synchronizeDevice", waits("torch.accelerator.synchronize", device))
-    patches.method(torch.cuda.Stream, "synchronize", waits("torch.cuda.Stream.synchronize", stream))
-    patches.method(torch.cuda.Event, "synchronize", waits("torch.cuda.Event.synchronize", event))
+    around = syncs.watching
+    patches.function(torch._C, "_cuda_synchronize", around("torch.cuda.synchronize", device))
+    patches.function(torch._C, "_accelerator_synchronizeDevice", around("torch.accelerator.synchronize", device))
+    patches.method(torch.cuda.Stream, "synchronize", around("torch.cuda.Stream.synchronize", stream))
+    patches.method(torch.cuda.Event, "synchronize", around("torch.cuda.Event.synchronize", event))
 
 
-def _watch_copies(torch: Any, patches: Patches) -> None:
-    plain = (torch.Tensor, torch.nn.Parameter)
+class _Copies:
+    """Stands around the methods that copy. Only plain tensors: those of other types say themselves what they do."""
 
-    def to(original: Any, tensor: Any, *arguments: Any, **options: Any) -> Any:
-        at = 1 if arguments and isinstance(arguments[0], (torch.dtype, torch.Tensor)) else 2
-        if not _asks(arguments, options, at) or type(tensor) not in plain:
+    def __init__(self, torch: Any) -> None:
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._not_devices = (torch.dtype, torch.Tensor)
+
+    def to(self, original: Any) -> Any:
+        """``tensor.to(device, dtype, non_blocking)``, ``tensor.to(dtype or tensor, non_blocking)``."""
+
+        def to(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            at = 1 if arguments and isinstance(arguments[0], self._not_devices) else 2
+            if _asks(arguments, options, at) and type(tensor) in self._plain:
+                return _copied("torch.Tensor.to", original, None, tensor, *arguments, **options)
             return original(tensor, *arguments, **options)
-        return _copied("torch.Tensor.to", original, None, tensor, *arguments, **options)
 
-    def cuda(original: Any, tensor: Any, *arguments: Any, **options: Any) -> Any:
-        if not _asks(arguments, options, 1) or type(tensor) not in plain:
+        return to
+
+    def cuda(self, original: Any) -> Any:
+        """``tensor.cuda(device, non_blocking)``."""
+
+        def cuda(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            if _asks(arguments, options, 1) and type(tensor) in self._plain:
+                return _copied("torch.Tensor.cuda", original, None, tensor, *arguments, **options)
             return original(tensor, *arguments, **options)
-        return _copied("torch.Tensor.cuda", original, None, tensor, *arguments, **options)
 
-    def copy(original: Any, tensor: Any, *arguments: Any, **options: Any) -> Any:
-        source = options.get("src", arguments[0] if arguments else None)
-        if not _asks(arguments, options, 1) or type(tensor) not in plain or type(source) not in plain:
+        return cuda
+
+    def copy(self, original: Any) -> Any:
+        """``tensor.copy_(source, non_blocking)``."""
+
+        def copy_(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            if _asks(arguments, options, 1) and type(tensor) in self._plain:
+                source = options.get("src", arguments[0] if arguments else None)
+                if type(source) in self._plain:
+                    return _copied("torch.Tensor.copy_", original, source, tensor, *arguments, **options)
             return original(tensor, *arguments, **options)
-        return _copied("torch.Tensor.copy_", original, source, tensor, *arguments, **options)
 
-    patches.method(torch.Tensor, "to", to)
-    patches.method(torch.Tensor, "cuda", cuda)
-    patches.method(torch.Tensor, "copy_", copy)
+        return copy_
 
 
 def _asks(arguments: tuple[Any, ...], options: dict[str, Any], at: int) -> bool:
@@ -121,12 +141,7 @@ def _bring_warnings_to_python(torch: Any, patches: Patches) -> None:
     call: Any = getattr(torch._C, "_disabled_torch_function_impl", None)
     if call is None:
         return
-    overridden = torch.overrides.has_torch_function
-
-    def has_overrides(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        values = (*arguments, *options.values())
-        lists = (value for value in values if isinstance(value, (list, tuple)))
-        return bool(overridden(values)) or any(overridden(value) for value in lists)
+    has_overrides = _finder_of_overrides(torch.overrides.has_torch_function)
 
     def calling(original: Any) -> Any:
         def __call__(self: Any, /, *arguments: Any, **options: Any) -> Any:  # noqa: N807
@@ -140,4 +155,14 @@ def _bring_warnings_to_python(torch: Any, patches: Patches) -> None:
     for name in ("OpOverload", "OpOverloadPacket"):
         kind = getattr(operators, name, None)
         if kind is not None:
-            patches.attribute(kind, "__call__", calling(kind.__call__))
+            patches.attribute(kind, "__call__", calling(kind.__call__))  # not found through instances
+
+
+def _finder_of_overrides(overridden: Any) -> Any:
+    def has_overrides(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        values = (*arguments, *options.values()) if options else arguments
+        if overridden(values):
+            return True
+        return any(isinstance(value, (list, tuple)) and overridden(value) for value in values)
+
+    return has_overrides
