@@ -130,7 +130,8 @@ def _device(device: DeviceBusy, charged: Blame) -> f.DeviceTime:
             idle_reason=device.withheld,
             gaps=None,
         )
-    causes = charged.gaps.causes[charged.gaps.device == device.device].sum(axis=0)
+    first, stop = np.searchsorted(charged.gaps.device, [device.device, device.device + 1])
+    causes = charged.gaps.causes[first:stop].sum(axis=0)
     return f.DeviceTime(
         device=device.device,
         window_ns=window,
