@@ -9,8 +9,11 @@ import hypothesis.strategies as st
 import pytest
 
 from nsys_sync.analysis import syntax
+from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.findings import Frame
 from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.errors import InputError, UsageError
+from tests.rules.cases import marked_line
 
 CATALOGUE = Catalogue.load()
 LOOP = "for x in xs:\n    print(model(x).item())\n"
@@ -116,3 +119,42 @@ def test_any_text_beside_a_sync_gives_some_verdict(text: str, place: int) -> Non
         parsed = syntax.parse(source, line)
         if parsed is not None:
             CATALOGUE.operations.candidates(parsed, line, [o.name for o in CATALOGUE.operations.all], told=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "api"),
+    [
+        (
+            "for x in xs:\n    token = torch.multinomial(probs, 1)  # <-\n    head(token)\n",
+            "multinomial",
+            "cudaStreamSynchronize",
+        ),
+        ("for x in xs:\n    y = x.pin_memory()  # <-\n    head(y)\n", "pin-in-loop", "cudaHostAlloc"),
+        (
+            "import cupy\nfor x in xs:\n    y = cupy.asarray(x)  # <-\n    head(y)\n",
+            "cupy-upload",
+            "cudaStreamSynchronize",
+        ),
+    ],
+)
+def test_what_need_not_wait_is_unknown_until_a_wait_is_seen(code: str, rule: str, api: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    line = marked_line(code)
+    read = CATALOGUE.judge_line(program, line)
+    assert (read.rule, read.class_, read.sureness) == (rule, "unknown", "weak")
+    assert "no trace shows a wait here" in read.class_basis
+    user = Frame(function="", file=str(program), line=line)
+    seen = Evidence(apis=frozenset({api}), user=user, leaf=user, stack=(user,), source=program)
+    assert (CATALOGUE.judge(seen).rule, CATALOGUE.judge(seen).class_) == (rule, "avoidable")
+
+
+def test_a_log_behind_the_loop_is_not_advised_to_be_rarer(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "for x in xs:\n    best = min(best, float(model(x)))\n    value = model(x).item()\nprint(best, value)\n"
+    )
+    for line in (2, 3):
+        assert CATALOGUE.judge_line(program, line).rule == "scalar-accumulated"
+    program.write_text("for e in es:\n    for x in xs:\n        value = model(x).item()\n        print(value)\n")
+    assert CATALOGUE.judge_line(program, 3).rule == "scalar-logged"
