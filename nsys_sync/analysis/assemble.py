@@ -23,12 +23,14 @@ from nsys_sync.analysis.stacks import EXACT, NONE, ORIGINS, Stacks
 from nsys_sync.analysis.steps import ProcessSteps
 from nsys_sync.analysis.whatif import Predictor
 from nsys_sync.analysis.window import Window
-from nsys_sync.trace.capture_info import MARK_PREFIX
+from nsys_sync.trace.capture_info import MARK_PREFIX, CaptureInfo
 from nsys_sync.trace.columns import distinct
 from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import Column, os_pid, process_of
 
 _SHOWN_GAPS = 200
+#: Profiling makes no step shorter: below this ratio the steps inside and before the range are not alike.
+_SAME_STEPS = 0.8
 _STEPS = 3
 _NATIVE_FRAMES = 12
 _CHAIN_FRAMES = 60
@@ -437,14 +439,11 @@ def _gaps(found: Findings) -> f.Gaps:
 
 def _trace_info(found: Findings) -> f.TraceInfo:
     trace, meta, capture = found.trace, found.trace.meta, found.trace.capture
-    slowdown = None
-    if capture and capture.step_ns_before and capture.step_ns_inside:
-        slowdown = f.Slowdown(
-            step_ns_before=capture.step_ns_before,
-            step_ns_inside=capture.step_ns_inside,
-            ratio=round(capture.step_ns_inside / capture.step_ns_before, 4),
-        )
+    slowdown = _slowdown(capture)
     notes = [*trace.warnings, *(capture.warnings if capture else [])]
+    if slowdown is None and capture and capture.step_ns_before and capture.step_ns_inside:
+        text = "The steps inside the range are of another kind than those before it: the profiler's cost is unknown."
+        notes.append(("steps-differ", text))
     if lost := _lost_calls(trace):
         text = (
             f"{lost:,} calls that can block have a stack in the trace but no times: another profiler or a library that "
@@ -498,6 +497,18 @@ def _lost_calls(trace: Trace) -> int:
     timed = [code for code, name in enumerate(trace.calls.names) if name in stacked]
     lost = len(trace.brackets.start) - int(np.isin(trace.calls.name, timed).sum())
     return lost if 2 * lost > len(trace.brackets.start) else 0
+
+
+def _slowdown(capture: CaptureInfo | None) -> f.Slowdown | None:
+    """What profiling cost a step; None where it was not measured, or the steps before cannot be compared."""
+    if capture is None or not capture.step_ns_before or not capture.step_ns_inside:
+        return None
+    ratio = capture.step_ns_inside / capture.step_ns_before
+    if ratio < _SAME_STEPS:
+        return None
+    return f.Slowdown(
+        step_ns_before=capture.step_ns_before, step_ns_inside=capture.step_ns_inside, ratio=round(ratio, 4)
+    )
 
 
 def _release(version: str | None) -> str:
