@@ -64,6 +64,12 @@ than the copy it is meant to hide. A check that is deferred finds a NaN later, a
 Any of these waits makes the capture of a CUDA graph fail; sites inside the steps are marked for that.
 """
 
+CLAIMS = """\
+*verified*: the code after the change waited less than the code before it, with the same result. *waits*: only the code
+before was run, and it waited. *no wait*: it did not wait with these versions; such a line is of class unknown until a
+trace shows a wait there. *unverified*: not run on a GPU here, so the claim rests on documentation and source.
+"""
+
 OWN_RULES = """\
 ## Rules of your own
 
@@ -129,9 +135,15 @@ def _index(catalogue: Catalogue) -> str:
     found = trials()
     on = f" Claims were tried on {found.where}." if found is not None else ""
     lines = [f"## All rules\n\n{len(catalogue.rules)} rules, in the order in which they are tried.{on}\n"]
+    lines += [CLAIMS, _tally(catalogue), ""]
     lines += ["| rule | class | what it is | claim |", "|---|---|---|---|"]
     lines += [f"| [{r.id}](#{r.id}) | {r.class_} | {_cell(r.title)} | {_claim(r)} |" for r in catalogue.rules]
     return "\n".join(lines)
+
+
+def _tally(catalogue: Catalogue) -> str:
+    counts = Counter(_claim(rule) for rule in catalogue.rules)
+    return "Rules by claim: " + ", ".join(f"{counts[claim]} {claim}" for claim in sorted(counts)) + "."
 
 
 def _cell(text: str) -> str:

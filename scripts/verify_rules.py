@@ -174,6 +174,7 @@ def table(trace: Path, results: Path) -> int:
         before, after = (counted.get(range_name(rule["id"], side)) for side in SIDES)
         rows[rule["id"]] = {
             "verdict": verdict(pair, before, after, rule["run"].get("remaining", 0)),
+            "library": rule["run"].get("needs", "torch"),
             "same_result": pair["same"],
             "error": pair["error"],
             "before": before,

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+_LIBRARIES = {"torch": "PyTorch", "cupy": "CuPy", "jax": "JAX"}
+
 
 class Side(msgspec.Struct, frozen=True):
     """What blocked in one run: sync events (allocations among them) and the calls they consist of."""
@@ -19,10 +21,12 @@ class Side(msgspec.Struct, frozen=True):
 class Trial(msgspec.Struct, frozen=True):
     """One claim, tried.
 
+    library: whose version counts.
     verdict: ``verified`` or ``refuted`` of a pair, ``waits`` or ``no_wait`` of a before alone, ``failed``.
     """
 
     verdict: Literal["verified", "refuted", "waits", "no_wait", "failed"]
+    library: str
     same_result: bool | None
     error: str | None
     before: Side | None
@@ -40,9 +44,11 @@ class Trials(msgspec.Struct, frozen=True):
     @property
     def where(self) -> str:
         """The machine and the versions, in words."""
-        names = {"torch": "PyTorch", "cupy": "CuPy", "jax": "JAX"}
-        found = [f"{names.get(name, name)} {number}" for name, number in self.versions.items() if number]
-        return ", ".join([self.gpu, *found])
+        return ", ".join([self.gpu, *(self.version(name) for name, number in self.versions.items() if number)])
+
+    def version(self, library: str) -> str:
+        """A library and its version, in words."""
+        return f"{_LIBRARIES.get(library, library)} {self.versions.get(library) or '(version unknown)'}"
 
 
 @cache
@@ -59,8 +65,7 @@ def in_words(rule: str) -> str:
     if found is None or trial is None or trial.verdict == "failed":
         return "unverified"
     before, after = (s.events if s is not None else 0 for s in (trial.before, trial.after))
-    version = found.versions.get("torch")
-    on = f"{found.gpu}, PyTorch {version}" if version else found.gpu
+    on = f"{found.gpu}, {found.version(trial.library)}"
     return {
         "verified": f"verified on {on}: {_waits(before)} before, {_waits(after)} after",
         "refuted": f"refuted on {on}: {_waits(before)} before, {_waits(after)} after",

@@ -99,6 +99,9 @@ def test_what_was_tried_is_of_this_catalogue() -> None:
     known = {r["id"] for r in script.rules_to_run()} | {f["id"] for f in script.free_to_run()}
     assert found is None or set(found.rules) <= known
     assert verified.in_words("no such rule") == "unverified"
+    assert found is not None
+    assert f"PyTorch {found.versions['torch']}" in verified.in_words("device-sync")
+    assert f"CuPy {found.versions['cupy']}" in verified.in_words("cupy-value-kept")
 
 
 def test_the_catalogue_claims_what_was_seen() -> None:
