@@ -85,10 +85,13 @@ def test_four_times_as_long_takes_about_four_times_as_long(
     with open_trace(sample(name)) as trace:
         once, four = in_a_row(trace, 8), in_a_row(trace, 32)
         assert len(four.ops) == 4 * len(once.ops) > 50_000
-        # The fastest of some rounds, taken in turns: what else the machine does can only add to it.
-        times = np.array([[cpu_time(work, once), cpu_time(work, four)] for _ in range(3)])
-        short, long = times.min(axis=0)
-        # 2.5 for each doubling: what sorts takes a little longer than twice as long.
+        short = long = float("inf")
+        # 2.5 for each doubling: what sorts takes a little longer than twice as long. What else the machine does can
+        # only add to the fastest round, so a few more are tried before it is called too slow.
+        for number in range(10):
+            short, long = min(short, cpu_time(work, once)), min(long, cpu_time(work, four))
+            if number and long <= 2.5**2 * short:
+                return
         assert long <= 2.5**2 * short
 
 
