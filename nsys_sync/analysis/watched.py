@@ -299,6 +299,10 @@ def report(seen: Seen, users: Users, catalogue: Catalogue) -> WatchReport:
 
 def _refuse_nothing(seen: Seen) -> None:
     """Nothing seen is a finding only where something could have been."""
+    if seen.exit_code and not any(p.cuda or p.stacks or p.left_out for p in seen.told):
+        raise NothingToAnalyze(
+            "nothing-watched", f"The program ended with exit code {seen.exit_code} before there was anything to see."
+        )
     if not any(p.frameworks for p in seen.told):
         raise NothingToAnalyze(
             "nothing-watched",

@@ -410,7 +410,7 @@ def test_only_ranks_needs_ranks(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "no program to profile"),
+        ([], "no program to run"),
         (["missing.py"], "missing.py does not exist"),
         (["no-such-command-here"], "neither a Python script nor a program on PATH"),
         (["--capture", "steps:5", "train.py"], "lacks its two numbers"),
@@ -422,7 +422,7 @@ def test_only_ranks_needs_ranks(sandbox: Sandbox) -> None:
         (["-o", "{who}", "train.py"], "{who} is unknown"),
         (["-o", ".", "train.py"], "names no file"),
         (["-o", "", "train.py"], "For example: -o run"),
-        ([""], "no program to profile"),
+        ([""], "no program to run"),
         (["--nsys-arg=", "train.py"], "is no option of nsys"),
         (["--nsys-arg=--wait=all", "--nsys-arg=primary", "train.py"], "is no option of nsys"),
     ],

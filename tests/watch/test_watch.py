@@ -393,6 +393,12 @@ def test_the_programs_own_failure_is_passed_on(workplace: Workplace) -> None:
     assert workplace.seen()["trace"]["warnings"][0]["slug"] == "program-failed"
 
 
+def test_a_program_that_fails_early_is_not_explained_away(workplace: Workplace) -> None:
+    done = workplace.run("watch", "-m", "no_such_module")
+    assert done.returncode == 1
+    assert "ended with exit code 1 before there was anything to see" in done.stderr
+
+
 NOTHING = {
     "no framework": ("print('hello')", "imported neither PyTorch nor CuPy nor JAX"),
     "no CUDA": ("import torch", "did not use CUDA"),
