@@ -1,4 +1,4 @@
-"""What the definitions say about single situations; docs/model.md tells them in the same order.
+"""What the definitions say about single situations; docs/model.md tells the same.
 
 Times are in µs. A sync that does not wait costs 5, a copy that does not block 8: no trace here has the three calls from
 which the analysis would take a value of its own.
