@@ -6,7 +6,7 @@
 A block begins with a line ``<!-- output: COMMAND -->`` and ends with ``<!-- end -->``. COMMAND is a command line of
 nsys-sync, run as a pipe of 100 columns; what it prints becomes a code block. It runs in a folder where the repository's
 files are, and what it writes there is thrown away; that folder is shown as ``/home/me/nsys-sync``.
-``<!-- table: NAME -->`` is a table of what lies in sample_traces/: ``traces``, ``captures`` or ``overhead``.
+``<!-- table: NAME -->`` is a table of what lies in sample_traces/: ``traces``, ``captures``, ``overhead`` or ``watch``.
 """
 
 from __future__ import annotations
@@ -159,7 +159,15 @@ def spread(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({low}–{high}; slower in {slower} of {len(values)})"
 
 
-TABLES = {"traces": traces, "captures": captures, "overhead": overhead}
+def watch() -> str:
+    """What ``watch`` sees of the sites that ``profile`` found."""
+    sys.path.insert(0, str(ROOT))
+    from scripts.watch_table import table
+
+    return table()
+
+
+TABLES = {"traces": traces, "captures": captures, "overhead": overhead, "watch": watch}
 
 
 def filled(text: str) -> str:

@@ -89,12 +89,12 @@ def record(out: Path, only: list[str]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     (out / "home").mkdir(exist_ok=True)
     samples = [sample.program for sample in SAMPLES if not only or sample.program in only]
-    marked = {name: out / f"{name.replace(' ', '-')}.py" for name in MARKED if not only or name in only}
+    marked = {name: out / f"check-{name.replace(' ', '-')}.py" for name in MARKED if not only or name in only}
     for name, path in marked.items():
         path.write_text(MARKED[name])
     with ThreadPoolExecutor(AT_ONCE) as pool:
         watched = list(pool.map(lambda name: watch(out, name, PROGRAMS / f"{name}.py"), samples))
-        checked = list(pool.map(lambda item: watch(out, item[0].replace(" ", "-"), item[1]), marked.items()))
+        checked = list(pool.map(lambda path: watch(out, path.stem, path), marked.values()))
     programs = []
     for row in watched:
         report = row.pop("report", None)
@@ -177,20 +177,23 @@ def table() -> str:
     heads = ["program", "sites in the profile", "of them watched", "not watched", "watched, not in the profile"]
     lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|---|---|"]
     for row in json.loads(TABLE.read_text())["programs"]:
-        missed = "; ".join(f"{shown(site['place'])} ({', '.join(site['apis'])})" for site in row["profile_only"]) or "–"
+        script = f"{row['program']}.py"
+        missed = "; ".join(
+            f"{shown(site['place'], script)} ({', '.join(site['apis'])})" for site in row["profile_only"]
+        )
         loop = [site for site in row["watch_only"] if site["in_loop"]]
         rest = len(row["watch_only"]) - len(loop)
-        more = [shown(site["place"]) for site in loop] + ([f"{rest} outside the steps"] if rest else [])
+        more = [shown(site["place"], script) for site in loop] + ([f"{rest} outside the steps"] if rest else [])
         profiled_sites = "–" if row["profiled"] is None else str(row["profiled"])
         both = "–" if row["profiled"] is None else str(len(row["both"]))
-        lines.append(f"| `{row['program']}` | {profiled_sites} | {both} | {missed} | {'; '.join(more) or '–'} |")
+        lines.append(f"| `{row['program']}` | {profiled_sites} | {both} | {missed or '–'} | {'; '.join(more) or '–'} |")
     return "\n".join(lines) + "\n"
 
 
-def shown(where: list[Any]) -> str:
-    """A place as people read it."""
+def shown(where: list[Any], script: str) -> str:
+    """A place in a program as people read it."""
     line, file, function = where
-    leaf = f"`{file}` {function}" if file else f"`{function}`" if function else ""
+    leaf = "" if file == script else f"`{file}` {function}" if file else f"`{function}`" if function else ""
     return " in ".join(filter(None, [f"line {line}" if line else "", leaf])) or "no stack"
 
 

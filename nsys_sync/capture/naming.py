@@ -42,9 +42,7 @@ def find_program(words: Sequence[str], environment: Mapping[str, str]) -> Progra
     Raises UsageError if there is nothing to run or it cannot be found.
     """
     if not words or not words[0] or words == ["-m"]:
-        raise UsageError(
-            "no-program", "There is no program to run.", "Name a script, -m MODULE or a command."
-        )
+        raise UsageError("no-program", "There is no program to run.", "Name a script, -m MODULE or a command.")
     first = words[0]
     if first == "-m":
         return Program([find_python(environment), *words], words[1])

@@ -34,4 +34,7 @@ def test_marks_are_compared() -> None:
     assert len(wrong_counts(text, {"sites": [*sites, {"line": 4, "calls": 1}]})) == 1
     assert len(wrong_counts(text, {"sites": sites[1:]})) == 1
     assert len(wrong_counts(text, {"sites": [*sites, {"line": 2, "calls": 1}]})) == 1
-    assert wrong_counts("# any other line\n" + text, {"sites": [{"line": 9, "calls": 1}]}) != []
+    assert len(wrong_counts("# any other line\n" + text, {"sites": [{"line": 9, "calls": 1}]})) == 2
+    everything = "# any other line, 9+ in all\n"
+    assert wrong_counts(everything, {"sites": [{"line": 9, "calls": 9}]}) == []
+    assert wrong_counts(everything, {"sites": [{"line": 9, "calls": 8}]}) == ["8 in all, not 9+"]
