@@ -345,27 +345,32 @@ def _syncs(
         of_device[place] = (*of_device.get(place, ()), at_)
     own = _own_streams(activity, blocking, number)
 
+    places = zip(activity.process(row).tolist(), blocking.device.tolist(), strict=True)
+    devices = [of_device.get(place, ()) for place in places]
+    begun, threads = streams.begun.tolist(), np.searchsorted(tids, calls.tid[row]).tolist()
+    columns = (blocking.kind, start, end, blocking.awaited, waited, event, record)
     result = []
-    for i, name in enumerate(names):
-        duration, base = int(end[i] - start[i]), blocking.base[name]
-        copy = bool(blocking.kind[i] == COPY)
-        device = of_device.get((int(activity.process(row[i])), int(blocking.device[i])), ())
-        waits_for = own[i] if copy else (int(waited[i]),) if waited[i] >= 0 else () if event[i] >= 0 else device
-        if blocking.kind[i] == STREAM_SYNC and record[i] >= 0 and waited[i] < 0:
+    for i, (kind, begin, finish, last, stream, link, known_) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        duration, base = finish - begin, blocking.base[names[i]]
+        copy = kind == COPY
+        waits_for = own[i] if copy else (stream,) if stream >= 0 else () if link >= 0 else devices[i]
+        if kind == STREAM_SYNC and known_ >= 0 and stream < 0:
             waits_for = ()
-        waits = event[i] >= 0 or any(streams.begun[stream] <= start[i] for stream in waits_for)
-        awaited = int(blocking.awaited[i]) if waits else NEVER
-        ready_host = int(start[i]) + min(base, duration)
+        waits = link >= 0 or any(begun[number_] <= begin for number_ in waits_for)
+        awaited = last if waits else NEVER
+        ready_host = begin + min(base, duration)
         if copy:
-            early = awaited <= int(end[i])
-            slack_host, slack_device = (int(end[i]) - ready_host, 0) if early and awaited > NEVER else (0, FAR)
+            early = NEVER < awaited <= finish
+            slack_host, slack_device = (finish - ready_host, 0) if early else (0, FAR)
         else:
             # A call that returned before its work is known to have ended was not held by more than its own length.
-            ready_device = min(awaited + usual.get(name, _TAIL), int(end[i])) if awaited > NEVER else NEVER
+            ready_device = min(awaited + usual.get(names[i], _TAIL), finish) if awaited > NEVER else NEVER
             tight = max(ready_host, ready_device)
             slack_host, slack_device = tight - ready_host, min(tight - ready_device, FAR)
-        result.append(Sync(copy, duration, base, waits_for, int(event[i]), slack_host, slack_device))
-        items.append(_item(SYNC, int(start[i]), int(np.searchsorted(tids, calls.tid[row[i]])), i))
+        result.append(Sync(copy, duration, base, waits_for, link, slack_host, slack_device))
+        items.append(_item(SYNC, begin, threads[i], i))
     return result
 
 
