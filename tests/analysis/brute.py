@@ -91,7 +91,9 @@ class Brute:
         self.base = self._bases(sync_base, copy_base)
         self.events = self._events()
         self.event_of = {call: event for event in self.events for call in event.calls}
-        self.devices = [self._device(number) for number in sorted({op.device for op in self.ops})]
+        # What takes no time neither works nor ends a gap.
+        self.working = [op for op in self.ops if op.end > op.start]
+        self.devices = [self._device(number) for number in sorted({op.device for op in self.working})]
         for event in self.events:
             event.wait = sum(self.wait(call) for call in event.calls)
             event.copy_in_call = self._copy_in_call(event)
@@ -101,8 +103,8 @@ class Brute:
     # Calls
 
     def _outermost(self, call: HostCall) -> HostCall:
-        around = [o for o in self.calls if o.tid == call.tid and o.start <= call.start and call.end <= o.end]
-        return around[0]
+        around = [o for o in self.calls if o.tid == call.tid and o.start <= call.start < o.end and call.end <= o.end]
+        return (around or [call])[0]
 
     def _launch(self, op: GpuOp) -> HostCall | None:
         found = [call for call in self.calls if call.pid == op.pid and call.corr == op.corr]
@@ -190,7 +192,7 @@ class Brute:
     # Device time
 
     def _device(self, number: int) -> Device:
-        ops = [op for op in self.ops if op.device == number]
+        ops = [op for op in self.working if op.device == number]
         users = {op.pid for op in ops}
         launches = {self.launch[id(op)] for op in self.ops}
         marks = [
@@ -279,7 +281,7 @@ class Brute:
         return given + sum(min(event.wait, event.copy_in_call) for event in self.events)
 
     def _claims(self, low: int, high: int, device: Device) -> Claims:
-        op = next((op for op in self.ops if op.device == device.number and op.start == high), None)
+        op = next((op for op in self.working if op.device == device.number and op.start == high), None)
         launch = None if op is None else self.launch[id(op)]
         if launch is None:
             return Claims(Counter({"tail" if op is None else "unknown": high - low}))

@@ -355,7 +355,7 @@ def _any_op(
     what: tuple[int, int, int] = (KERNEL, -1, -1),
 ) -> None:
     start = max(start, 0)
-    end = start + draw(st.integers(1, within.longest))
+    end = start + draw(st.integers(0, within.longest))
     device, stream = draw(st.integers(0, within.devices - 1)), draw(st.integers(7, 8))
     name = int(draw(st.integers(0, 3)) == 0)
     draft.ops.append(GpuOp(pid, start, end, corr, device, stream, *what, name=name))
