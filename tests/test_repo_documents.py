@@ -41,7 +41,7 @@ def test_generated_blocks_are_fresh(page: Path) -> None:
 def test_the_readme_leads_to_every_document() -> None:
     text = (readme.ROOT / "README.md").read_text()
     for page in readme.ROOT.glob("docs/*.md"):
-        assert f"(docs/{page.name})" in text, page.name
+        assert text.count(f"\n- [docs/{page.name}](docs/{page.name}): ") == 1, page.name
 
 
 def test_every_block_is_closed_and_known() -> None:

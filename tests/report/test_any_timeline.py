@@ -32,7 +32,7 @@ def test_drawing_loses_nothing(timeline: Timeline, bars: int) -> None:
         assert (lane.bars.end >= lane.bars.start).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(timelines())
 def test_a_page_and_a_figure_are_made(timeline: Timeline) -> None:
     html.page(REPORT, timeline).encode("utf-8")
