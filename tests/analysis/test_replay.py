@@ -63,10 +63,10 @@ def test_leaving_out_more_never_delays(world: World, data: st.DataObject) -> Non
     assert (more >= fewer).all()
 
 
-@settings(max_examples=150)
-@given(programs.programs, st.integers(3, 6))
-def test_steps_are_completed_when_they_were(program: list[Do], number: int) -> None:
-    world = programs.steps(programs.run(program).world, number)
+@settings(max_examples=100)
+@given(programs.programs(), st.integers(3, 6))
+def test_steps_are_completed_when_they_were(ranks: list[list[Do]], number: int) -> None:
+    world = programs.in_steps(programs.run(ranks).world, number)
     trace = world.trace()
     _, blocking, model = model_of(world)
     (steps,) = find_steps(trace.ranges, connect(trace))
@@ -76,18 +76,27 @@ def test_steps_are_completed_when_they_were(program: list[Do], number: int) -> N
 
 
 @settings(max_examples=300)
-@given(programs.programs, st.data())
-def test_the_replay_is_what_would_have_happened(program: list[Do], data: st.DataObject) -> None:
-    places = [place for place, do in enumerate(program) if do.what in programs.BLOCKING]
-    removed = frozenset(data.draw(st.lists(st.sampled_from(places), max_size=len(places))))
-    before, after = programs.run(program), programs.run(program, removed)
+@given(programs.programs(), st.data())
+def test_the_replay_is_what_would_have_happened(ranks: list[list[Do]], data: st.DataObject) -> None:
+    blocks_host = [
+        (rank, place)
+        for rank, program in enumerate(ranks)
+        for place, do in enumerate(program)
+        if do.what in programs.BLOCKING
+    ]
+    removed = frozenset(data.draw(st.lists(st.sampled_from(blocks_host), max_size=len(blocks_host))))
+    before, after = programs.run(ranks), programs.run(ranks, removed)
     activity, blocking, model = model_of(before.world)
-    place_of_call = activity.calls.correlation - 1
-    gone = np.isin(place_of_call[blocking.row], list(removed))
+    called = places(activity.process(blocking.row), activity.calls.correlation[blocking.row])
+    gone = np.array([place in removed for place in called], dtype=bool)
     found = by_op(model, op_shifts(model, Scenario(gone.tolist(), saved(activity, blocking, model, gone))))
-    place = activity.ops.correlation - 1
-    wanted = [before.ended[at] - after.ended[at] for at in place.tolist()]
+    wanted = [before.ended[at] - after.ended[at] for at in places(activity.ops.pid, activity.ops.correlation)]
     assert found.tolist() == wanted
+
+
+def places(pid: Column, correlation: Column) -> list[programs.Place]:
+    """(rank, place in its program) of calls or operations."""
+    return [((p >> 24) - 1, c - 1) for p, c in zip(pid.tolist(), correlation.tolist(), strict=True)]
 
 
 def saved(activity: Activity, blocking: Blocking, model: Model, gone: Mask) -> Column:
