@@ -154,9 +154,6 @@ def _totals(found: Findings, devices: Sequence[f.DeviceTime], *, measured: bool)
     inside = replace(found.blocking, row=found.blocking.row[mine])
     wall, threads = blocked_time(found.activity, inside)
     idle = found.charged.idle[counted].sum(axis=(0, 1))
-    recoverable = int(found.charged.recoverable[counted].sum())
-    # What the syncs of some ranges give back together is not known, only that it is no less than one by one.
-    together = found.charged.recoverable_all if found.window.parts is None else recoverable
     return f.Totals(
         host_blocking_calls=int(mine.sum()),
         sync_events=len(counted),
@@ -166,8 +163,8 @@ def _totals(found: Findings, devices: Sequence[f.DeviceTime], *, measured: bool)
         thread_blocked_ns=threads,
         idle_ns=sum(d.idle_ns or 0 for d in devices) if measured else None,
         idle_from_syncs_ns=int(idle[WAIT] + idle[REFILL]) if measured else None,
-        recoverable_ns=recoverable if measured else None,
-        recoverable_all_ns=together if measured else None,
+        recoverable_ns=int(found.charged.recoverable[counted].sum()) if measured else None,
+        recoverable_all_ns=found.charged.recoverable_all if measured else None,
     )
 
 

@@ -123,6 +123,21 @@ def test_within_several_ranges(four_steps: Path) -> None:
         "host": 5 + 125 + (10 + 95) + 305,
         "device": 5 + 5 + 5 + 5 + 5,
     }
+    assert in_us(report.totals.recoverable_all_ns or 0) == 20 + 315
+
+
+def test_within_ranges_a_sync_that_does_not_wait_hides_the_one_before_it(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    th = t.process().thread()
+    th.range("forward", 0, 80)
+    th.launch(0, 5, (5, 50))
+    th.sync(STREAM_SYNC, 20, 60)
+    th.sync(STREAM_SYNC, 60, 70)
+    th.launch(90, 95, (95, 100))
+    th.sync(STREAM_SYNC, 98, 120)
+    totals = ask(scale(t).write(tmp_path / "t.sqlite"), within="forward").totals
+    # Until 80: 10 in the first sync; of the 10 after the second one the first could pay for all.
+    assert (totals.sync_events, in_us(totals.recoverable_ns or 0), in_us(totals.recoverable_all_ns or 0)) == (2, 10, 20)
 
 
 def test_a_window_cuts_a_sync(four_steps: Path) -> None:
