@@ -273,10 +273,10 @@ def _disk(space: Space) -> Check:
 
 def _dask() -> Check:
     try:
-        found = f"{metadata.version('distributed')}: ranks --scheduler can use a cluster"
+        found = f"{metadata.version('distributed')}; no command uses it yet"
         return Check(id="dask", name="Dask", status="ok", found=found)
     except metadata.PackageNotFoundError:
-        fix = "Only for ranks --scheduler: pip install 'nsys-sync[dask]'"
+        fix = "Nothing to do: no command uses it yet."
         return Check(id="dask", name="Dask", status="info", found="not installed", fix=fix)
 
 
