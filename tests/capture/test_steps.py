@@ -192,18 +192,20 @@ def test_ranks_share_one_range_and_none_is_cut(gpu: Sandbox, start: str, first: 
 import multiprocessing, os, time
 {first}
 
-def train(rank):
+def train(rank, together):
     os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), "3"
     import torch
     torch.cuda.init()
     optimizer = torch.optim.Optimizer()
+    together.wait()  # as setting up a process group does
     for _ in range(12):
         time.sleep(0.01 * (rank + 1))
         optimizer.step()
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("{start}")
-    ranks = [context.Process(target=train, args=(rank,)) for rank in range(3)]
+    together = context.Barrier(3)
+    ranks = [context.Process(target=train, args=(rank, together)) for rank in range(3)]
     [rank.start() for rank in ranks]
     [rank.join() for rank in ranks]
 """
