@@ -3,20 +3,19 @@
     python scripts/record_samples.py samples  --out FOLDER    one capture of each program, and what was found in it
     python scripts/record_samples.py ranks    --out FOLDER    two GPUs: one report for both ranks, and one for each
     python scripts/record_samples.py overhead --out FOLDER    step times without nsys, with it, and with our options
-    python scripts/record_samples.py old-nsys --out FOLDER --nsys PATH    a report of an old nsys, as it is
+    python scripts/record_samples.py old-nsys --out FOLDER --nsys PATH    a report of an old nsys, and its export
     python scripts/record_samples.py probe    --out FOLDER    how this nsys behaves where the launcher depends on it
 
     python scripts/record_samples.py add      --out FOLDER    take FOLDER/pack/overhead.json into sample_traces/
 
-Everything runs in an environment of few variables, and traces are scrubbed; an .nsys-rep cannot be, so only `old-nsys`
-keeps one. The last thing printed is a table as JSON; it and the traces are in FOLDER/MODE.tar.
+Everything runs in an environment of few variables, traces are scrubbed, and the report is masked (mask_report.py). The
+last thing printed is a table as JSON; it and the traces are in FOLDER/MODE.tar.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import os
 import re
 import shutil
@@ -39,6 +38,8 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 KEPT = {"PATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV"}
 KEPT_BEGINNINGS = ("CUDA_", "NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
 LIMIT_S = 150
+#: What the recorded files call this checkout.
+RENAMED = (str(ROOT), "/workspace")
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Recorder:
         source, target = self.out / f"{name}.sqlite", self.pack / f"{name}.sqlite.xz"
         if not source.exists():
             return None
-        scrub(source, target, map_paths=[(str(ROOT), "/workspace")], force=True)
+        scrub(source, target, map_paths=[RENAMED], force=True)
         return target.stat().st_size
 
     def finish(self, mode: str, table: Any) -> None:
@@ -252,15 +253,18 @@ def add_overhead(recorded: Path) -> None:
 
 
 def record_old(recorder: Recorder) -> None:
-    """A report of an old nsys with CUDA and Python backtraces in it, compressed and otherwise as it is."""
+    """A report of an old nsys with CUDA and Python backtraces in it, masked, and its export, scrubbed."""
+    from scripts.mask_report import mask_file
+
     program = PROGRAMS / "plain_loop.py"
     code, text, seconds = recorder.profile("cuda-2023.4", ["--capture", "steps:10:5"], [str(program)])
     row: dict[str, Any] = {"exit": code, "s": seconds, "said": text[-800:]}
     made = recorder.out / "cuda-2023.4.nsys-rep"
-    if made.exists():
+    trace_bytes = recorder.keep("cuda-2023.4")
+    if made.exists() and trace_bytes is not None:
         packed = recorder.pack / "cuda-2023.4.nsys-rep.xz"
-        packed.write_bytes(lzma.compress(made.read_bytes(), preset=9))
-        row |= {"bytes": packed.stat().st_size, "trace_bytes": recorder.keep("cuda-2023.4")}
+        mask_file(made, recorder.pack / "cuda-2023.4.sqlite.xz", packed, [RENAMED])
+        row |= {"bytes": packed.stat().st_size, "trace_bytes": trace_bytes}
     report = recorder.out / "cuda-2023.4.json"
     if report.exists():
         row |= found_in(json.loads(report.read_text()), program)

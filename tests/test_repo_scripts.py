@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sqlite3
+import struct
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nsys_sync.analysis.run import analyze
-from scripts import bench, dead_code
+from scripts import bench, dead_code, mask_report
 
 INSTALL_NSYS = shlex.quote(str(bench.ROOT / "scripts/install_nsys.sh"))
 
@@ -159,3 +160,29 @@ def test_dead_code_is_found_and_fields_are_not(tmp_path: Path) -> None:
         "class Row:\n    read_by_name: int\n\n\ndef forgotten() -> None: ...\n\n\nRow()\n"
     )
     assert [(name, line) for name, _, line, _ in dead_code.unused(tmp_path)] == [("forgotten", 5)]
+
+
+@pytest.mark.parametrize("size", [0, 14, 15, 269, 270, 5000])
+def test_blocks_are_unpacked(size: int) -> None:
+    content = bytes(k % 251 for k in range(size))
+    stored = mask_report.stored(content)
+    packed_size, at = mask_report.varint(stored, 0)
+    assert mask_report.varint(stored, at)[0] == size
+    assert mask_report.unpack(stored[-packed_size:]) == content
+
+
+def test_copies_in_a_block_may_reach_into_themselves() -> None:
+    # Two literal bytes, a copy of 4 + 15 + 1 bytes from two bytes before, a literal byte.
+    assert mask_report.unpack(b"\x2fab\x02\x00\x01\x10c") == b"ab" * 11 + b"c"
+
+
+def test_memory_between_the_numbers_of_a_stack_is_masked() -> None:
+    stack = struct.pack("<III4sQQi4s", 1, 2, 1, b"secr", 29, 36, 12, b"et!!")
+    masked = mask_report.masked_message(b"\x0a" + bytes([len(stack)]) + stack, str.upper)
+    assert masked[2:] == struct.pack("<III4xQQi4x", 1, 2, 1, 29, 36, 12)
+
+
+@pytest.mark.parametrize("report", [b"", b"NVIDIA Tegra Profiler Report 2031@1\n[END]", bytes(40) + mask_report.END])
+def test_what_is_no_known_report_is_not_masked(report: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        mask_report.masked(report, str.upper)

@@ -18,14 +18,12 @@ from typing import Any
 import pytest
 
 from nsys_sync import analyze
+from scripts import mask_report
 from tests.capture.conftest import Sandbox
 
 pytestmark = pytest.mark.needs_nsys
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
-#: A report of plain_loop.py by ``scripts/record_samples.py old-nsys``. A report cannot be cleaned of the environment
-#: that nsys finds on the machine, so none is kept with the tests.
-CUDA_REPORT = os.environ.get("NSYS_SYNC_CUDA_REPORT")
 
 BUSY = """
 import sys, time
@@ -179,17 +177,32 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.skipif(CUDA_REPORT is None, reason="NSYS_SYNC_CUDA_REPORT names no recorded report (.nsys-rep.xz)")
 def test_a_recorded_cuda_report_is_exported_with_its_frames(real: Sandbox) -> None:
-    assert CUDA_REPORT is not None
+    recorded = SAMPLES / "captures/plain_loop-2023.4"
     made = real.folder / "cuda.nsys-rep"
-    made.write_bytes(lzma.decompress(Path(CUDA_REPORT).read_bytes()))
+    made.write_bytes(lzma.decompress(recorded.with_name(f"{recorded.name}.nsys-rep.xz").read_bytes()))
     assert real.run("export", str(made)).returncode == 0
     found = analyze(made.with_suffix(".sqlite"))
+    assert found.totals == analyze(recorded.with_name(f"{recorded.name}.sqlite.xz")).totals
     program = (SAMPLES / "programs/plain_loop.py").read_text().splitlines()
     waits = {number for number, line in enumerate(program, 1) if line.endswith("# sync")}
     assert waits <= {site.line for site in found.sites if site.file and site.file.endswith("/plain_loop.py")}
     assert [steps.source for steps in found.steps] == ["marks"]
+
+
+def test_a_report_can_be_masked_and_holds_the_same_events(real: Sandbox, report: Path) -> None:
+    made = real.folder / "made.nsys-rep"
+    made.write_bytes(mask_report.masked(report.read_bytes(), mask_report.mask_of(frozenset())))
+    assert os.environ["PATH"].encode() not in made.read_bytes()
+    assert b"busy.py" not in made.read_bytes()
+    kinds = "SELECT start, eventType, globalTid, domainId FROM NVTX_EVENTS ORDER BY 1, 2, 3, 4"
+    found = []
+    for path in (report, made):
+        database = real.folder / f"{path.parent.name}.sqlite"
+        command = ["nsys", "export", "--type=sqlite", f"--output={database}", str(path)]
+        subprocess.run(command, check=True, capture_output=True)
+        found.append(rows(database, kinds))
+    assert found[0] == found[1] != []
 
 
 @pytest.mark.parametrize("name", ["réport one.nsys-rep", "old.qdrep"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import lzma
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nsys_sync import analyze
+from nsys_sync.trace.private import REMOVED
+from scripts.mask_report import WORDS, mask_of, masked, shown_texts
 from scripts.record_samples import found_in
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
@@ -19,7 +23,7 @@ KEPT = [row for row in ROWS if row["trace"]]
 
 def test_every_trace_is_in_the_table_once() -> None:
     names = [row["trace"] for row in KEPT]
-    assert sorted(names) == sorted(path.name.removesuffix(".sqlite.xz") for path in TRACES.iterdir())
+    assert sorted(names) == sorted(path.name.removesuffix(".sqlite.xz") for path in TRACES.glob("*.sqlite.xz"))
     assert {row["program"] for row in ROWS} <= {path.stem for path in (SAMPLES / "programs").iterdir()}
 
 
@@ -56,3 +60,17 @@ def test_nothing_of_the_recording_machine_is_left(row: dict[str, Any]) -> None:
         "/tmp/torchinductor_user",
         "/usr/lib",
     }
+
+
+def test_the_report_has_no_text_that_its_export_does_not_have() -> None:
+    (path,) = TRACES.glob("*.nsys-rep.xz")
+    report = lzma.decompress(path.read_bytes())
+    shown = shown_texts(path.with_name(path.name.replace("nsys-rep", "sqlite")))
+    assert masked(report, mask_of(shown)) == report
+    # The same without trust in how its parts are told apart: nothing is compressed, so all it says is in its bytes.
+    for text in sorted(shown | WORDS | {REMOVED}, key=len, reverse=True):
+        if len(text) > 3:
+            report = report.replace(text.encode(), b"\0")
+    known = rb"NVIDIA Tegra Profiler Report [\d@v.-]+|QDTEXT00|U3w\[END\]|Offset|-?\d+[*\x22]?|Telemetry"
+    known += rb"|(?:Analysis Options|Raw Sampling|Profiling Preset|UI) Data|Sampling Data Offsets|Agent activity list"
+    assert [text for text in re.findall(rb"[ -~]{6,}", report) if not re.fullmatch(known, text)] == []
