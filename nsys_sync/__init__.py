@@ -42,7 +42,7 @@ def analyze(path: str | Path, **options: Any) -> Report:
     from nsys_sync.analysis.options import Options
     from nsys_sync.analysis.run import analyze as run
 
-    return run(path, Options(**options))[0]
+    return run(path, Options(**options))
 
 
 def load_ipython_extension(shell: Any) -> None:

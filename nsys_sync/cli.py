@@ -215,7 +215,7 @@ def report(
         raise UsageError("open-what", "--open needs a dashboard to open.", "Add --html PATH.")
     outputs = Outputs(force, [trace, rules], html=html, json=json, csv=csv, perfetto=perfetto, sarif=sarif, save=save)
     from nsys_sync.analysis.options import Options
-    from nsys_sync.inputs import duration_ns, path_maps, read
+    from nsys_sync.inputs import duration_ns, path_maps, read, read_and_draw
 
     options = Options(
         step=step,
@@ -229,7 +229,8 @@ def report(
         rules=rules,
         copy_gbps=copy_gbps,
     )
-    found, timeline = read(trace, options, say)
+    drawn = html is not None or perfetto is not None
+    found, timeline = read_and_draw(trace, options, say) if drawn else (read(trace, options, say), None)
 
     from nsys_sync.report import text
 

@@ -16,48 +16,65 @@ if TYPE_CHECKING:
 
 NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
+Say = Callable[[str], None]
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)")
 _NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
-def read(
-    path: Path, options: Options | None = None, say: Callable[[str], None] = lambda _: None
-) -> tuple[Report, Timeline | None]:
+def read(path: Path, options: Options | None = None, say: Say = lambda _: None) -> Report:
     """Analyse an export (.sqlite, .sqlite.xz), export and analyse an nsys report, or read a saved report (.json).
 
-    say: told what takes a while. A saved report has no timeline, and its options were chosen when it was made: options
-    are then refused (UsageError). Raises the errors of ``analysis.run.analyze``, ``ensure_export`` and ``Report.load``.
+    say: told what takes a while. A saved report's options were chosen when it was made: options are then refused
+    (UsageError). Raises the errors of ``analysis.run.analyze``, ``ensure_export`` and ``Report.load``.
     """
     if path.suffix == ".json":
-        report = Report.load(path)
-        if options is not None and options.changes_findings:
-            raise UsageError(
-                "saved-report",
-                f"{path} is a saved report: what it counts was chosen when it was made.",
-                "Give the trace itself to choose steps, windows or folders.",
-            )
-        return report, None
+        return _saved(path, options)
     from nsys_sync.analysis.run import analyze
 
-    if path.suffix in NSYS_REPORTS:
-        from nsys_sync.capture.export import ensure_export
-        from nsys_sync.capture.nsys import find_nsys
-
-        path = ensure_export(path, find_nsys, say)
-    return analyze(path, options)
+    return analyze(_export(path, say), options)
 
 
-def read_all(
-    paths: Sequence[Path], options: Options | None = None, say: Callable[[str], None] = lambda _: None
-) -> list[Report]:
+def read_and_draw(
+    path: Path, options: Options | None = None, say: Say = lambda _: None
+) -> tuple[Report, Timeline | None]:
+    """The same with the timeline behind it, which a saved report does not have."""
+    if path.suffix == ".json":
+        return _saved(path, options), None
+    from nsys_sync.analysis.run import analyze_and_draw
+
+    return analyze_and_draw(_export(path, say), options)
+
+
+def _saved(path: Path, options: Options | None) -> Report:
+    report = Report.load(path)
+    if options is not None and options.changes_findings:
+        raise UsageError(
+            "saved-report",
+            f"{path} is a saved report: what it counts was chosen when it was made.",
+            "Give the trace itself to choose steps, windows or folders.",
+        )
+    return report
+
+
+def _export(path: Path, say: Say) -> Path:
+    if path.suffix not in NSYS_REPORTS:
+        return path
+    from nsys_sync.capture.export import ensure_export
+    from nsys_sync.capture.nsys import find_nsys
+
+    return ensure_export(path, find_nsys, say)
+
+
+def read_all(paths: Sequence[Path], options: Options | None = None, say: Say = lambda _: None) -> list[Report]:
     """The reports of several inputs, as ``read`` makes them. Raises what ``read`` raises."""
-    return [read(path, options, say)[0] for path in paths]
+    return [read(path, options, say) for path in paths]
 
 
-def read_baseline(paths: Sequence[Path], options: Options, say: Callable[[str], None] = lambda _: None) -> list[Report]:
+def read_baseline(paths: Sequence[Path], options: Options, say: Say = lambda _: None) -> list[Report]:
     """The reports of a baseline: a saved one as it was made, but it cannot be narrowed (UsageError)."""
     narrowed = Options(skip_first=options.skip_first, low=options.low, high=options.high, within=options.within)
-    return [read(path, narrowed if path.suffix == ".json" else options, say)[0] for path in paths]
+    return [read(path, narrowed if path.suffix == ".json" else options, say) for path in paths]
 
 
 def two_sides(

@@ -86,7 +86,7 @@ def profile(prepared: Launch, say: Say, environment: Mapping[str, str] | None = 
 
 
 def _analyzed(run: launch.Run, say: Say) -> Profiled:
-    from nsys_sync.analysis.run import analyze
+    from nsys_sync.analysis.run import analyze_and_draw
 
     if run.signals > 1:
         raise _stopped(run)
@@ -97,7 +97,7 @@ def _analyzed(run: launch.Run, say: Say) -> Profiled:
     annotate(database, info)
     say("Analysing.")
     try:
-        report, timeline = analyze(database)
+        report, timeline = analyze_and_draw(database)
     except NothingToAnalyze as error:
         raise _nothing(error, run) from None
     return Profiled(

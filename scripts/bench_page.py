@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsys_sync.analysis.findings import Report  # noqa: E402 (the path must be set first)
-from nsys_sync.analysis.run import analyze  # noqa: E402
+from nsys_sync.analysis.run import analyze_and_draw  # noqa: E402
 from nsys_sync.analysis.timeline import Timeline  # noqa: E402
 from nsys_sync.report import html  # noqa: E402
 from tests.browser import chromium  # noqa: E402
@@ -49,7 +49,7 @@ class Row:
 
 def recorded(name: str) -> Callable[[], tuple[Report, Timeline]]:
     """The report on a recorded trace."""
-    return lambda: analyze(ROOT / f"sample_traces/{name}.sqlite.xz")
+    return lambda: analyze_and_draw(ROOT / f"sample_traces/{name}.sqlite.xz")
 
 
 def made(steps: int, kernels: int, sites: int) -> Callable[[], tuple[Report, Timeline]]:

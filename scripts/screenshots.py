@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from nsys_sync.analysis.options import Options  # noqa: E402 (the path must be set first)
-from nsys_sync.analysis.run import analyze  # noqa: E402
+from nsys_sync.analysis.run import analyze_and_draw  # noqa: E402
 from nsys_sync.inputs import path_maps  # noqa: E402
 from nsys_sync.report import html  # noqa: E402
 from tests.browser import chromium  # noqa: E402
@@ -59,7 +59,7 @@ def small(png: bytes) -> bytes:
 def main() -> None:
     """Write a page, take its pictures."""
     options = Options(maps=tuple(path_maps(MAPS)))
-    report, timeline = analyze(ROOT / "sample_traces/probe-sync.sqlite.xz", options)
+    report, timeline = analyze_and_draw(ROOT / "sample_traces/probe-sync.sqlite.xz", options)
     PICTURES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium.browser(WIDTH, 1000) as driver:
         page = html.write(report, timeline, Path(folder) / "page.html")

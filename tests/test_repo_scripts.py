@@ -125,8 +125,8 @@ def test_three_copies_cost_three_times_as_much(sample: Callable[[str], Path], tm
     path.chmod(0o644)
     with closing(sqlite3.connect(path)) as connection:
         bench.multiply(connection, 3)
-    once = analyze(sample("probe-sync"))[0].totals
-    thrice = analyze(path)[0].totals
+    once = analyze(sample("probe-sync")).totals
+    thrice = analyze(path).totals
     for name in ("host_blocking_calls", "sync_events", "wait_ns", "recoverable_ns"):
         assert getattr(thrice, name) == 3 * getattr(once, name), name
 

@@ -1,1 +1,1 @@
-"""Room 3: tables become findings. ``run.analyze`` is the whole of it, top to bottom."""
+"""Room 3: tables become findings. ``run`` is the whole of it, top to bottom."""

@@ -46,11 +46,75 @@ _LINKED = 0.8
 
 def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSteps | None) -> Model:
     """The model of a trace; steps: the process whose step ends are reported (None: no steps)."""
+    calls = activity.calls
+    tids = distinct(np.sort(calls.tid)) if len(calls) else calls.tid
+    laid = _lay(trace, activity, tids)
+    chains, streams, links, visit, coupled = laid.chains, laid.streams, laid.links, laid.visit, laid.coupled
+    items = [
+        _item(RECORD, int(when), -1, number, int(stream))
+        for number, (when, stream) in enumerate(zip(links.recorded, links.record, strict=True))
+    ]
+    items += [
+        _item(WAIT, int(visit[op]), int(chains.thread[op]), int(number), int(op), int(laid.tight[op] - ready))
+        for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
+    ]
+    items += [
+        _item(COLLECTIVE, int(when), int(thread), place, int(position))
+        for place, (when, thread, position) in enumerate(
+            zip(visit[coupled], chains.thread[coupled], coupled, strict=True)
+        )
+    ]
+    syncs = _syncs(trace, activity, blocking, tids, streams, laid.number, links, items)
+    _hand_offs(activity, blocking, tids, items)
+    if steps is not None:
+        items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
+    items.sort()
+    interval = _small(np.searchsorted([item.key for item in items], 4 * visit + LAUNCH_PHASE))
+    pids = process_of(tids).tolist()
+    owner = [_process_of_item(item, chains.stream, streams, pids, steps) for item in items] if len(coupled) else []
+    parts, part_of_stream = _parts(interval, chains.stream, streams, owner, pids, len(items))
+    owned = [n for n, pid in enumerate(streams.pid) if steps is None or pid == steps.pid]
+    return Model(
+        chains=chains,
+        grouping=_group(chains, interval, laid.end, len(tids) + 1),
+        items=items,
+        parts=parts,
+        part_of_stream=part_of_stream,
+        syncs=syncs,
+        interval=interval,
+        process_streams=owned,
+        collectives=laid.collectives,
+        records=len(links.record),
+        threads=len(tids) + 1,
+        steps=len(steps.end) if steps is not None else 0,
+        begin=int(calls.start[0]) if len(calls) else 0,
+        waits_linked=links.complete,
+    )
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """The operations laid out in their chains, by position there: visit, tight (when nothing held them any more), end
+    (ns); but number: each operation's stream, in the order of the operations. coupled: positions of the collectives.
+    """
+
+    chains: Chains
+    visit: Column
+    tight: Column
+    end: Column
+    number: npt.NDArray[np.int32]
+    streams: _Streams
+    links: _Links
+    collectives: Collectives
+    coupled: Column
+
+
+def _lay(trace: Trace, activity: Activity, tids: Column) -> _Laid:
+    """Lay the operations out; a function of its own, so that what is computed on the way is gone afterwards."""
     calls, ops = activity.calls, activity.ops
     number, streams = _number_streams(activity)
     by = np.argsort(number, kind="stable")
     stream = number[by]
-    tids = distinct(np.sort(calls.tid)) if len(calls) else calls.tid
     launch = activity.launch[by]
     known = launch >= 0
     thread = np.where(known, np.searchsorted(tids, calls.tid[launch]), len(tids)) if len(calls) else launch + 1
@@ -72,45 +136,7 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
     slack = np.where(known, tight - ready_launch, np.where(first, 0, FAR))
     spare = np.where(first, 0, tight - ready_before)
     chains = Chains(_small(by), stream, _small(thread), launched, slack, spare, heads)
-
-    items = [
-        _item(RECORD, int(when), -1, number, int(stream_))
-        for number, (when, stream_) in enumerate(zip(links.recorded, links.record, strict=True))
-    ]
-    items += [
-        _item(WAIT, int(visit[op]), int(thread[op]), int(number), int(op), int(tight[op] - ready))
-        for op, number, ready in zip(links.op, links.number, links.ready, strict=True)
-    ]
-    items += [
-        _item(COLLECTIVE, int(when), int(thread_), place, int(position))
-        for place, (when, thread_, position) in enumerate(zip(visit[coupled], thread[coupled], coupled, strict=True))
-    ]
-    syncs = _syncs(trace, activity, blocking, tids, streams, number, links, items)
-    _hand_offs(activity, blocking, tids, items)
-    if steps is not None:
-        items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
-    items.sort()
-    interval = _small(np.searchsorted([item.key for item in items], 4 * visit + LAUNCH_PHASE))
-    pids = process_of(tids).tolist()
-    owner = [_process_of_item(item, stream, streams, pids, steps) for item in items] if len(coupled) else []
-    parts, part_of_stream = _parts(interval, stream, streams, owner, pids, len(items))
-    owned = [n for n, pid in enumerate(streams.pid) if steps is None or pid == steps.pid]
-    return Model(
-        chains=chains,
-        grouping=_group(chains, interval, end, len(tids) + 1),
-        items=items,
-        parts=parts,
-        part_of_stream=part_of_stream,
-        syncs=syncs,
-        interval=interval,
-        process_streams=owned,
-        collectives=collectives,
-        records=len(links.record),
-        threads=len(tids) + 1,
-        steps=len(steps.end) if steps is not None else 0,
-        begin=int(calls.start[0]) if len(calls) else 0,
-        waits_linked=links.complete,
-    )
+    return _Laid(chains, visit, tight, end, number, streams, links, collectives, coupled)
 
 
 def _visits(launched: Column, heads: Column, coupled: Column) -> Column:

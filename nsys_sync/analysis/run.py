@@ -25,13 +25,24 @@ from nsys_sync.errors import NothingToAnalyze
 from nsys_sync.trace.reader import open_trace
 
 
-def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, Timeline]:
+def analyze(path: str | Path, options: Options | None = None) -> Report:
     """Find every place where the host waits for the GPU in one export, and what it costs.
 
     Raises InputError when the file is not a readable export, NothingToAnalyze when it holds no CUDA activity,
     UsageError when the options ask for a window that is not there.
     """
-    options = options or Options()
+    with _found(path, options or Options()) as (_, report):
+        return report
+
+
+def analyze_and_draw(path: str | Path, options: Options | None = None) -> tuple[Report, Timeline]:
+    """The same, and the timeline behind it for what draws one."""
+    with _found(path, options or Options()) as (findings, report):
+        return report, assemble.timeline(findings, report)
+
+
+@contextmanager
+def _found(path: str | Path, options: Options) -> Iterator[tuple[assemble.Findings, Report]]:
     catalogue = Catalogue.load(options.rules)
     with _no_cycles(), open_trace(path) as trace:
         if not len(trace.calls) and not len(trace.ops):
@@ -75,8 +86,7 @@ def analyze(path: str | Path, options: Options | None = None) -> tuple[Report, T
             predictor=predictor,
         )
         sources = Sources(trace.capture, options.maps)
-        report = assemble.report(findings, sources, catalogue)
-        return report, assemble.timeline(findings, report)
+        yield findings, assemble.report(findings, sources, catalogue)
 
 
 @contextmanager

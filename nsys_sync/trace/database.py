@@ -13,13 +13,15 @@ from urllib.parse import quote
 import numpy as np
 
 from nsys_sync.errors import InputError
+from nsys_sync.trace import arrow
 from nsys_sync.trace.tables import Column
 
 _VERSIONED = re.compile(r"^(?P<base>.+)_V\d+$")
-_BATCH_ROWS = 1 << 18
 
-#: Rows that can be: in order, written at all, and at times whose differences fit into 64 bits.
-SANE = f'"end" >= start AND NOT (start = 0 AND "end" = 0) AND start > -{1 << 61} AND "end" < {1 << 61}'
+#: No time (ns, either side of zero) lies beyond, so that differences fit into 64 bits.
+LATEST = 1 << 61
+#: Rows that can be: in order, written at all, and at such times.
+SANE = f'"end" >= start AND NOT (start = 0 AND "end" = 0) AND start > -{LATEST} AND "end" < {LATEST}'
 
 
 class Database:
@@ -91,9 +93,9 @@ class Database:
         return found
 
     def columns(self, table: str, expressions: Sequence[str], where: str = "") -> list[Column]:
-        """One int64 column for each expression, in the table's own order; NULL becomes -1.
+        """One int64 column for each name or SQL expression, in the table's own order.
 
-        An expression is a column name (missing in this export: all -1) or any SQL over the table.
+        NULL becomes -1; a column that this export lacks is all -1.
         """
         name = self.table(table)
         if name is None:
@@ -102,33 +104,12 @@ class Database:
         terms = []
         for expression in expressions:
             if expression.isidentifier():
-                terms.append(f'coalesce("{expression}", -1)' if expression in known else "-1")
+                terms.append(f'"{expression}"' if expression in known else "-1")
             else:
                 terms.append(expression)
         sql = f"SELECT {', '.join(terms)} FROM {name}" + (f" WHERE {where}" if where else "")
         with self.reading():
-            return self._fetch(sql, len(terms))
-
-    def _fetch(self, sql: str, width: int) -> list[Column]:
-        import adbc_driver_manager
-        import adbc_driver_sqlite
-        import nanoarrow
-
-        parts: list[list[Column]] = [[] for _ in range(width)]
-        with (
-            adbc_driver_sqlite.connect(self._uri) as database,
-            adbc_driver_manager.AdbcConnection(database) as connection,
-            adbc_driver_manager.AdbcStatement(connection) as statement,
-        ):
-            statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
-            statement.set_sql_query(sql)
-            stream, _ = statement.execute_query()
-            for batch in nanoarrow.ArrayStream(stream):
-                for part, child in zip(parts, batch.iter_children(), strict=True):
-                    if child.schema.type != nanoarrow.Type.INT64:
-                        raise TypeError(child.schema.type.name)
-                    part.append(np.frombuffer(child.buffers[1], dtype=np.int64, count=len(child)).copy())
-        return [np.concatenate(part) if part else np.empty(0, dtype=np.int64) for part in parts]
+            return arrow.fetch(self._uri, sql, len(terms))
 
     def _find_tables(self) -> dict[str, tuple[str, frozenset[str]]]:
         found: dict[str, tuple[str, frozenset[str]]] = {}
@@ -150,7 +131,7 @@ class Database:
         except (sqlite3.Error, ValueError, TypeError, OverflowError, OSError) as error:
             raise self._damaged(error) from None
         except Exception as error:
-            if type(error).__module__.partition(".")[0] in ("adbc_driver_manager", "nanoarrow"):
+            if type(error).__module__.partition(".")[0] == "adbc_driver_manager":
                 raise self._damaged(error) from None
             raise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ import numpy as np
 from nsys_sync.errors import InputError
 from nsys_sync.trace import capture_info, files, nvtx
 from nsys_sync.trace.columns import distinct, order, positions
-from nsys_sync.trace.database import SANE, Database
+from nsys_sync.trace.database import LATEST, Database
 from nsys_sync.trace.names import api_kind, bare_name
 from nsys_sync.trace.tables import (
     GRAPH,
@@ -130,14 +130,12 @@ def open_trace(path: str | Path) -> Iterator[Trace]:
     Raises InputError when it is not an Nsight Systems export or is damaged.
     """
     path = Path(path)
-    # The digest of a large file takes as long as a tenth of the reading, and another core is usually free.
     with files.sqlite_file(path) as readable, ThreadPoolExecutor(1) as beside:
         db = Database(readable, path)
         try:
             check_export(db, path)
-            digest = beside.submit(files.sha256, path)
             with db.reading():
-                trace = _read(db, path, digest)
+                trace = _read(db, path, beside)
             yield trace
         finally:
             db.close()
@@ -153,7 +151,10 @@ def check_export(db: Database, path: Path) -> None:
         )
 
 
-def _read(db: Database, path: Path, digest: Future[str]) -> Trace:
+def _read(db: Database, path: Path, beside: Executor) -> Trace:
+    """Read everything; what takes longest is read while others are, for another core is usually free."""
+    operations = beside.submit(_op_columns, db)
+    digest = beside.submit(files.sha256, path)
     warnings: list[tuple[str, str]] = []
     meta = _meta(db, warnings)
     names = _api_names(db)
@@ -164,7 +165,7 @@ def _read(db: Database, path: Path, digest: Future[str]) -> Trace:
         _digest=digest,
         meta=meta,
         calls=_calls(db, names),
-        ops=_ops(db),
+        ops=_ops(db, *operations.result()),
         syncs=_syncs(db),
         events=_events(db),
         brackets=_brackets(db, names),
@@ -204,11 +205,9 @@ def _coded(ids: Column, values: dict[int, str]) -> tuple[Column, tuple[str, ...]
 
 
 def _calls(db: Database, names: dict[int, str]) -> Calls:
-    where = SANE
-    if db.has(RUNTIME, "eventClass"):
-        where += " AND eventClass IN (0, 1)"
-    start, end, tid, correlation, name_id = db.columns(
-        RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), where
+    where = "eventClass IN (0, 1)" if db.has(RUNTIME, "eventClass") else ""
+    start, end, tid, correlation, name_id = _sane(
+        db.columns(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), where)
     )
     known = names | {int(i): v for i, v in db.strings([i for i in distinct(name_id) if int(i) not in names]).items()}
     name, texts = _coded(name_id, known)
@@ -242,24 +241,38 @@ def _first_chain(db: Database) -> int:
     return int(bool(named) and db.rows(f"SELECT min(id) FROM {chains} WHERE id >= 0") == [(1,)])
 
 
+def _sane(columns: list[Column]) -> list[Column]:
+    """The rows (start and end come first) that can be: see ``SANE``, which takes SQLite three times as long."""
+    start, end = columns[:2]
+    kept = (end >= start) & (start > -LATEST) & (end < LATEST) & (start != -1) & ((start != 0) | (end != 0))
+    return columns if kept.all() else [column[kept] for column in columns]
+
+
 # --- GPU work ------------------------------------------------------------------------------------------------------
 
 
-def _ops(db: Database) -> Ops:
+def _op_columns(db: Database) -> tuple[list[list[Column]], list[Column]]:
+    """The columns of each kind of operation, in the order of ``Ops``, and bytes, source and target of the copies."""
     parts: list[list[Column]] = []
     for table, kind in _OP_TABLES.items():
-        columns = db.columns(
-            table,
-            ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId", "shortName"),
-            SANE,
+        columns = _sane(
+            db.columns(
+                table,
+                ("start", "end", "globalPid", "deviceId", "contextId", "streamId", "correlationId", "shortName"),
+            )
         )
         parts.append([*columns, np.full(len(columns[0]), kind, dtype=np.int64)])
-    bytes_, src, dst = db.columns("CUPTI_ACTIVITY_KIND_MEMCPY", ("bytes", "srcKind", "dstKind"), SANE)
+    copies = _sane(db.columns("CUPTI_ACTIVITY_KIND_MEMCPY", ("start", "end", "bytes", "srcKind", "dstKind")))
+    return parts, copies[2:]
+
+
+def _ops(db: Database, parts: list[list[Column]], of_copies: list[Column]) -> Ops:
+    bytes_, src, dst = of_copies
     copies_before = len(parts[0][0])
     start, end, pid, device, context, stream, correlation, name, kind_ = (
         np.concatenate(columns) for columns in zip(*parts, strict=True)
     )
-    del parts
+    parts.clear()
     device = _physical(db, pid, device)
     by = order(start, end, pid, device, context, stream, correlation, kind_)
     position = np.empty(len(by), dtype=np.int64)

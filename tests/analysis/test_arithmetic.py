@@ -11,7 +11,7 @@ from tests.builder import TraceBuilder
 
 
 def report_of(t: TraceBuilder, folder: Path) -> Report:
-    return analyze(scale(t).write(folder / "trace.sqlite"))[0]
+    return analyze(scale(t).write(folder / "trace.sqlite"))
 
 
 def idle_of(device: DeviceTime) -> int:

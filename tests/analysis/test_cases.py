@@ -403,7 +403,7 @@ def test_graph_launches_without_their_work(tmp_path: Path) -> None:
     th.graph_launch(60, 65)
     th.graph_launch(70, 75)
     th.sync(STREAM_SYNC, 80, 200)
-    report, _ = analyze(scale(t).write(tmp_path / "t.sqlite"))
+    report = analyze(scale(t).write(tmp_path / "t.sqlite"))
     # The GPU may have run graphs all the while: its idle time is not known, and nothing that rests on it is given.
     (device,) = report.devices
     assert (device.idle_status, device.idle_ns, device.busy_ns, device.gaps) == ("withheld", None, None, None)

@@ -29,7 +29,7 @@ LONG = 100_000
 
 
 def read(t: TraceBuilder, folder: Path) -> Report:
-    return run.analyze(t.write(folder / f"{len(list(folder.iterdir()))}.sqlite"), Options(predict=False))[0]
+    return run.analyze(t.write(folder / f"{len(list(folder.iterdir()))}.sqlite"), Options(predict=False))
 
 
 def loop(path: Path, *, work: int, sync: bool = False, pause: int = 0, steps: int = 10) -> Report:

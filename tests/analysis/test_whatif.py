@@ -36,7 +36,7 @@ def copying(*, marks: bool = True, lost_graph: bool = False) -> TraceBuilder:
 
 
 def report_of(t: TraceBuilder, folder: Path, **options: Any) -> Report:
-    return analyze(scale(t).write(folder / "trace.sqlite"), Options(**options))[0]
+    return analyze(scale(t).write(folder / "trace.sqlite"), Options(**options))
 
 
 def predicted(report: Report) -> WhatIf:

@@ -64,7 +64,7 @@ def check(report: Report) -> None:
 
 
 def ask(path: Path, **options: Any) -> Report:
-    report, _ = analyze(path, Options(**options))
+    report = analyze(path, Options(**options))
     check(report)
     return report
 
@@ -149,7 +149,7 @@ def test_a_window_cuts_a_sync(four_steps: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"low": 4_000 * US}, {"high": 0}])
 def test_a_window_without_work_is_not_called_healthy(four_steps: Path, options: dict[str, Any]) -> None:
-    report, _ = analyze(four_steps, Options(**options))
+    report = analyze(four_steps, Options(**options))
     assert report.headline.slug == "nothing_measured"
     assert (report.devices, report.sites, report.totals.idle_ns) == ([], [], None)
 

@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from nsys_sync.analysis import findings as f
-from nsys_sync.analysis.run import analyze
+from nsys_sync.analysis.run import analyze_and_draw
 from nsys_sync.analysis.timeline import Timeline
 from nsys_sync.compare import compare
 from nsys_sync.report import html
@@ -51,7 +51,7 @@ def million_kernels() -> Made:
 def test_a_recorded_trace_opens_offline_without_a_complaint(
     show: Show, sample: Callable[[str], Path], name: str
 ) -> None:
-    report, timeline = analyze(sample(name))
+    report, timeline = analyze_and_draw(sample(name))
     page = show(report, timeline).drawn()
     assert page.console() == []
     assert page.requests() == []

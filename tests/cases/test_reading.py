@@ -64,7 +64,7 @@ def write(path: Path, **options: Any) -> Path:
 
 
 def report(path: Path) -> Report:
-    return analyze(path)[0]
+    return analyze(path)
 
 
 def facts(found: Report) -> str:
@@ -422,10 +422,10 @@ def test_stacks_of_calls_that_were_not_recorded_are_said_to_be_lost(tmp_path: Pa
     t = TraceBuilder()
     th = t.process().thread()
     th.sync("cudaDeviceSynchronize_v3020", 10, 20, frames=[("f", "/proj/a.py", 1)])
-    whole, _ = analyze(t.write(tmp_path / "whole.sqlite"))
+    whole = analyze(t.write(tmp_path / "whole.sqlite"))
     for number in range(3):
         th.backtrace("cudaDeviceSynchronize", 100 * number + 50, 100 * number + 60, 500 + number)
-    partly, _ = analyze(t.write(tmp_path / "partly.sqlite"))
+    partly = analyze(t.write(tmp_path / "partly.sqlite"))
     assert "calls-lost" not in [note.slug for note in whole.trace.warnings]
     assert "3 calls that can block" in next(n.text for n in partly.trace.warnings if n.slug == "calls-lost")
 

@@ -33,7 +33,7 @@ def test_the_profilers_cost_is_told_only_of_steps_that_are_alike(
     trace.capture_info(msgspec.json.encode(info).decode())
     path = tmp_path / "trace.sqlite"
     trace.write(path)
-    report, _ = analyze(path)
+    report = analyze(path)
     told = report.trace.capture.slowdown
     assert (told.ratio if told else None) == ratio
     assert [note.slug for note in report.trace.warnings if note.slug == "steps-differ"] == notes

@@ -56,13 +56,13 @@ def per_step(report: Report) -> dict[str | None, float | None]:
 
 
 def test_without_options_everything_is_counted(trace: Path) -> None:
-    report, _ = analyze(trace)
+    report = analyze(trace)
     assert events(report) == {"forward": 16, "log": 8}
     assert per_step(report) == {"forward": 2, "log": 1}
 
 
 def test_only_what_begins_in_a_region_of_its_process_counts(trace: Path) -> None:
-    report, _ = analyze(trace, Options(within="forward"))
+    report = analyze(trace, Options(within="forward"))
     assert events(report) == {"forward": 16}
     assert per_step(report) == {"forward": 2}
     assert report.totals.sync_events == 16
@@ -73,14 +73,14 @@ def test_only_what_begins_in_a_region_of_its_process_counts(trace: Path) -> None
 
 
 def test_a_region_of_one_step_is_one_step(trace: Path) -> None:
-    report, _ = analyze(trace, Options(within="step 2"))
+    report = analyze(trace, Options(within="step 2"))
     assert events(report) == {"forward": 4, "log": 2}
     assert per_step(report) == {"forward": 2, "log": 1}
     assert [s.count for s in report.steps] == [1, 1]
 
 
 def test_steps_that_are_skipped_do_not_divide(trace: Path) -> None:
-    report, _ = analyze(trace, Options(skip_first=3))
+    report = analyze(trace, Options(skip_first=3))
     assert events(report) == {"forward": 4, "log": 2}
     assert per_step(report) == {"forward": 2, "log": 1}
     assert {p.in_loop.events for s in report.sites for p in s.by_process if p.in_loop} == {1, 2}
@@ -97,7 +97,7 @@ def test_a_nested_region_is_not_left_at_its_inner_end(tmp_path: Path) -> None:
     sync(built, process, thread, 1_500_000, "forward")
     path = tmp_path / "nested.sqlite"
     built.write(path)
-    report, _ = analyze(path, Options(within="r"))
+    report = analyze(path, Options(within="r"))
     assert events(report) == {"forward": 1}
 
 
@@ -112,6 +112,6 @@ def test_a_region_in_which_nothing_happened_is_not_measured(tmp_path: Path) -> N
     path = tmp_path / "pause.sqlite"
     built.write(path)
     for region in ("pause", "after"):
-        report, _ = analyze(path, Options(within=region))
+        report = analyze(path, Options(within=region))
         limits = [parse_limit("wait", "1s/capture"), parse_limit("idle_from_syncs", "99%")]
         assert check([report], limits, today=dt.date(2025, 6, 1)).status == "not_measured"

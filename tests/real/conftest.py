@@ -17,4 +17,4 @@ Analyzed = Callable[[str], Report]
 @pytest.fixture(scope="session")
 def analyzed(sample: Callable[[str], Path]) -> Analyzed:
     """``analyzed("probe-sync")`` is the report of that trace with default options."""
-    return cache(lambda name: analyze(sample(name))[0])
+    return cache(lambda name: analyze(sample(name)))

@@ -117,7 +117,7 @@ UNEDITED |= {"ddp-rank0": UNEDITED["ddp-both"], "plain_loop-2023.4": UNEDITED["p
 
 
 def sites(path: Path, options: Options) -> list[Site]:
-    return analyze(path, options)[0].sites
+    return analyze(path, options).sites
 
 
 @pytest.mark.parametrize("name", EXPECTED)
