@@ -133,7 +133,7 @@ def _device(device: DeviceBusy, charged: Blame) -> f.DeviceTime:
             gaps=None,
         )
     first, stop = np.searchsorted(charged.gaps.device, [device.device, device.device + 1])
-    causes = charged.gaps.causes[first:stop].sum(axis=0)
+    causes = charged.gaps.causes[first:stop].sum(axis=0, dtype=np.int64)
     return f.DeviceTime(
         device=device.device,
         window_ns=window,
@@ -402,7 +402,7 @@ def _pauses(found: Findings) -> Pauses:
     if not step:
         return Pauses()
     long = np.flatnonzero(gaps.end - gaps.start >= step)
-    caused = gaps.causes[long][:, [t.CAUSES.index("sync_wait"), t.CAUSES.index("sync_refill")]].sum()
+    caused = gaps.causes[long][:, [t.CAUSES.index("sync_wait"), t.CAUSES.index("sync_refill")]].sum(dtype=np.int64)
     return Pauses(len(long), int((gaps.end - gaps.start)[long].sum() - caused))
 
 
@@ -574,7 +574,7 @@ def timeline(found: Findings, shown: f.Report) -> t.Timeline:
             gaps.end,
             gaps.next_op,
             np.where(gaps.event >= 0, event_site[gaps.event], -1) if len(event_site) else gaps.event,
-            gaps.causes,
+            gaps.causes.astype(np.int64),
         ),
         ranges=t.RangeColumns(
             ranges.start[drawn],

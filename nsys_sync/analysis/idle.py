@@ -21,6 +21,8 @@ from nsys_sync.analysis.window import ALL, Window
 from nsys_sync.trace.columns import distinct, expand, order
 from nsys_sync.trace.tables import MEMCPY, Column
 
+Sizes = npt.NDArray[np.int32] | Column
+
 WAIT, REFILL, OVERHEAD, HOST, ON_DEVICE, ALLOC, TAIL, UNKNOWN = range(len(CAUSES))
 
 
@@ -46,15 +48,15 @@ class DeviceBusy:
 class Gaps:
     """The idle intervals of all measured devices, sorted by (device, start).
 
-    causes: shape (gaps, 8) by timeline.CAUSES, each
-    row adds up to the gap; event: the sync event with the largest share of wait and refill (-1 = none).
+    causes: shape (gaps, 8) by timeline.CAUSES, each row adds up to the gap (ns; int32 where that is enough); event: the
+    sync event with the largest share of wait and refill (-1 = none).
     """
 
     device: Column
     start: Column
     end: Column
     next_op: Column
-    causes: Column
+    causes: Sizes
     event: Column
 
 
@@ -224,13 +226,15 @@ class _Demands:
     kind: npt.NDArray[np.int8]
     when: Column
     late: Mask
-    plain: Column
+    plain: Sizes
 
     @classmethod
     def of(cls, activity: Activity, blocking: Blocking, events: Events, gaps: Gaps, counted: Mask) -> _Demands:
         """Read each gap as docs/model.md does: waiting, overhead, allocation, host, device, tail, unknown."""
-        plain = np.zeros((len(gaps.start), len(CAUSES)), dtype=np.int64)
         length = gaps.end - gaps.start
+        # The largest table of the analysis: half of it where no gap is longer than two seconds.
+        short = length.max(initial=0) <= np.iinfo(np.int32).max
+        plain = np.zeros((len(length), len(CAUSES)), dtype=np.int32 if short else np.int64)
         plain[:, TAIL] = np.where(gaps.next_op < 0, length, 0)
         launched = (gaps.next_op >= 0) & (activity.launch[gaps.next_op] >= 0) if len(activity.ops) else length < 0
         plain[:, UNKNOWN] = np.where((gaps.next_op >= 0) & ~launched, length, 0)
@@ -266,7 +270,7 @@ class _Demands:
         granted: Column = np.minimum(spent - before, limit) - np.minimum(spent - size - before, limit)
         return granted
 
-    def causes(self, granted: Column) -> Column:
+    def causes(self, granted: Column) -> Sizes:
         """Shape (gaps, 8): what the claims got, and the rest of each gap by its plain cause. Spends ``plain``."""
         result = self.plain
         waits, refills = self.kind == WAIT, self.kind == REFILL
@@ -332,7 +336,7 @@ class _Reader:
     by_copy: Mask
     held: Column
 
-    def read(self, gaps: Gaps, known: Column, plain: Column) -> list[npt.NDArray[Any]]:
+    def read(self, gaps: Gaps, known: Column, plain: Sizes) -> list[npt.NDArray[Any]]:
         """Fill the plain causes of these gaps (with a launching call) and return their claims: gap, event, size, kind,
         when, late; in the order in which one device spends credit.
         """

@@ -415,8 +415,7 @@ def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list
     active[blocking.row] = True
     busy = distinct(np.sort(calls.tid[active]))
     pids = process_of(busy)
-    silent_since = np.where(activity.before >= 0, calls.end[activity.before], NEVER)
-    after_silence = np.flatnonzero(calls.start - silent_since > HAND_OFF_SILENCE)
+    after_silence = np.flatnonzero(calls.start - _silent_since(activity) > HAND_OFF_SILENCE)
     for pid in distinct(pids):
         # Threads that only poll (watchdogs) neither hand over nor are handed to.
         threads = busy[pids == pid]
@@ -432,12 +431,18 @@ def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list
                 ended = np.where(last >= 0, end[np.maximum(last, 0)], NEVER)
                 later = (other != tid) & (ended > latest)
                 latest[later], source[later] = ended[later], other
-            handed = (source >= 0) & (latest >= silent_since[own])
+            handed = (source >= 0) & (latest >= _silent_since(activity, own))
             number = int(np.searchsorted(tids, tid))
             items += [
                 _item(HAND_OFF, int(when), number, int(from_))
                 for when, from_ in zip(calls.start[own[handed]], np.searchsorted(tids, source[handed]), strict=True)
             ]
+
+
+def _silent_since(activity: Activity, rows: Column | slice = slice(None)) -> Column:
+    """When (ns) the thread's call before each of these calls had ended."""
+    before = activity.before[rows]
+    return np.where(before >= 0, activity.calls.end[before], NEVER)
 
 
 def _group(chains: Chains, interval: npt.NDArray[np.int32], end: Column, threads: int) -> Grouping:

@@ -62,6 +62,22 @@ def test_the_gpu_works_through_a_long_sync(tmp_path: Path) -> None:
     assert answer.events == [{"wait": 99_995}]
 
 
+def test_gaps_of_minutes(tmp_path: Path) -> None:
+    t = TraceBuilder()
+    th = t.process().thread()
+    minute = 60_000_000
+    th.launch(0, 5, (10, 100))
+    th.sync(STREAM_SYNC, 20, 110)
+    th.launch(minute, minute + 5, (minute + 10, 2 * minute))
+    th.sync(STREAM_SYNC, minute + 20, 2 * minute + 15)
+    th.launch(3 * minute, 3 * minute + 5, (3 * minute + 5, 4 * minute))
+    # The second wait is long enough to pay for the whole gap after it, the first pays 85 of the minute before.
+    answer = ask(t, tmp_path)
+    second = {"wait": minute - 10, "sync_wait": 15, "sync_refill": minute - 25, "recoverable": minute - 10}
+    assert answer.events == [{"wait": 85, "sync_wait": 10, "sync_refill": 75, "recoverable": 85}, second]
+    assert sum(answer.gpu.causes.values()) == 10 + (minute + 10 - 100) + (minute + 5)
+
+
 def test_a_sync_with_nothing_to_wait_for_is_overhead(tmp_path: Path) -> None:
     t = TraceBuilder()
     th = t.process().thread()
