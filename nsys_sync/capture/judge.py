@@ -130,7 +130,7 @@ def _why_none(run: Run) -> CaptureError | NothingToAnalyze:
         return CaptureError(
             "range-stuck",
             "The driver call that ends the capture did not return, and nsys left no report.",
-            "Worth a try, for it needs no such call: --capture all",
+            "Worth a try: --light, which traces without backtraces, or --nsys-arg=--flush-on-cudaprofilerstop=false",
         )
     return CaptureError(
         "no-report",

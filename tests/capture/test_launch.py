@@ -520,4 +520,4 @@ def test_an_nsys_that_never_finishes_is_stopped_and_its_report_kept(
     else:
         assert done.error is not None
         assert (done.error.slug, done.exit_code) == ("range-stuck", 1)
-        assert "--capture all" in (done.error.hint or "")
+        assert "--light" in (done.error.hint or "")
