@@ -610,7 +610,7 @@ def show_rules(
 ) -> None:
     """Show the catalogue of syncs, one rule, or what it makes of a source line without a trace."""
     outputs = Outputs(force, [rules], json=json)
-    from nsys_sync.analysis.rules import Catalogue, line_of
+    from nsys_sync.analysis.catalogue.judge import Catalogue, line_of
     from nsys_sync.report import catalogue_text
 
     catalogue = Catalogue.load(rules)

@@ -134,7 +134,7 @@ def _with_sources(report: Report, database: Path, info: CaptureInfo) -> Report:
 
 def _text_of(path: Path, digest: str) -> str | None:
     """The whole file if it is not too large and still the one with this digest."""
-    from nsys_sync.analysis.syntax import decoded
+    from nsys_sync.analysis.source import decoded
 
     try:
         data = path.read_bytes() if path.stat().st_size <= _LARGEST_SOURCE else b""

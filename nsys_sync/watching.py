@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from nsys_sync.analysis.rules import Catalogue
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.sites import Users
 from nsys_sync.analysis.watched import Seen, WatchReport, decode, report
 from nsys_sync.capture import watching

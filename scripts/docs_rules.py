@@ -18,16 +18,17 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/rules.md"
 sys.path.insert(0, str(ROOT))
 
-from nsys_sync.analysis.consumer import Use  # noqa: E402 found through the line above
-from nsys_sync.analysis.rules import Catalogue, Rule, Verdict  # noqa: E402
-from nsys_sync.analysis.surroundings import Near, Operand  # noqa: E402
-from nsys_sync.analysis.verified import in_words, trials  # noqa: E402
-from tests.snippets.labelled import CLASSES, Snippet, snippets  # noqa: E402
+from nsys_sync.analysis.catalogue.consumer import Use  # noqa: E402 found through the line above
+from nsys_sync.analysis.catalogue.judge import Catalogue, Verdict  # noqa: E402
+from nsys_sync.analysis.catalogue.rules import Rule  # noqa: E402
+from nsys_sync.analysis.catalogue.surroundings import Near, Operand  # noqa: E402
+from nsys_sync.analysis.catalogue.verified import in_words, trials  # noqa: E402
+from tests.analysis.catalogue.labelled import CLASSES, Snippet, snippets  # noqa: E402
 
 INTRODUCTION = """\
 # Rules
 
-<!-- Written by scripts/docs_rules.py; edit nsys_sync/analysis/rules.toml instead. -->
+<!-- Written by scripts/docs_rules.py; edit nsys_sync/analysis/catalogue/rules.toml instead. -->
 
 Every site in a report falls under one rule of this catalogue. The rule says what kind of sync it is (its class), why
 it waits, and what to write instead. `nsys-sync rules` lists them, `nsys-sync rules ID` shows one, and
@@ -99,10 +100,10 @@ log = ["hub.emit"]
 LABELLED = """\
 ## How often the class is right
 
-{} snippets drawn from public reports and fixes (`tests/snippets/snippets.toml`: the facts are theirs, the code is this
-project's) were labelled with a class and a rule. A hash of the id sends each into one of two halves: one was looked at
-while the catalogue was written, the other was only counted. They are snippets, written by the catalogue's authors: a
-program of your own will do worse.
+{} snippets drawn from public reports and fixes (`tests/analysis/catalogue/snippets.toml`: the facts are theirs, the
+code is this project's) were labelled with a class and a rule. A hash of the id sends each into one of two halves: one
+was looked at while the catalogue was written, the other was only counted. They are snippets, written by the catalogue's
+authors: a program of your own will do worse.
 """
 
 KEYS = {

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RULES = ROOT / "nsys_sync/analysis/rules.toml"
-TABLE = ROOT / "nsys_sync/analysis/rules_verified.json"
+RULES = ROOT / "nsys_sync/analysis/catalogue/rules.toml"
+TABLE = ROOT / "nsys_sync/analysis/catalogue/rules_verified.json"
 SIDES = ("before", "after")
 REGION = "nsys-sync:region "
 WARM_UP = 2

@@ -13,10 +13,10 @@ from nsys_sync._version import __version__
 from nsys_sync.analysis import findings as f
 from nsys_sync.analysis import timeline as t
 from nsys_sync.analysis.calls import Activity, Blocking, Events, Mask, blocked_time, copies_of, low_median
-from nsys_sync.analysis.evidence import COPY_KINDS, Evidence
+from nsys_sync.analysis.catalogue.evidence import COPY_KINDS, Evidence
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.headline import Pauses, choose_headline
 from nsys_sync.analysis.idle import OVERHEAD, REFILL, WAIT, Blame, DeviceBusy
-from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.sites import Place, Users, site_ids
 from nsys_sync.analysis.source import Sources
 from nsys_sync.analysis.stacks import EXACT, NONE, ORIGINS, Stacks

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from nsys_sync.analysis import assemble
 from nsys_sync.analysis.calls import connect, find_blocking
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import Report
 from nsys_sync.analysis.gil import held_while_others_waited
 from nsys_sync.analysis.idle import blame
 from nsys_sync.analysis.options import Options
-from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.sites import Users, find_sites
 from nsys_sync.analysis.source import Sources
 from nsys_sync.analysis.stacks import find_stacks

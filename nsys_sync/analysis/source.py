@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nsys_sync.analysis.findings import SourceLine, SourceStatus
-from nsys_sync.analysis.syntax import decoded
 from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
 
 _AROUND = 3
@@ -60,6 +61,17 @@ class Sources:
         if file not in self._files:
             self._files[file] = _read(Path(self.here(file))) if PurePosixPath(file).is_absolute() else None
         return self._files[file]
+
+
+def decoded(text: str | bytes) -> str:
+    """A source file as text, in the encoding that it says it has."""
+    if isinstance(text, str):
+        return text
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
+        return text.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return text.decode("utf-8", errors="replace")
 
 
 def _shown(lines: list[str], line: int, digest: str) -> SourceLine:

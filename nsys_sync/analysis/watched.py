@@ -21,7 +21,8 @@ import msgspec
 
 from nsys_sync._version import __version__
 from nsys_sync.analysis.calls import COPY, DEVICE_SYNC, EVENT_SYNC, STREAM_SYNC
-from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.catalogue.evidence import Evidence
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import (
     FORMAT,
     Capture,
@@ -38,7 +39,6 @@ from nsys_sync.analysis.findings import (
     Steps,
     Tool,
 )
-from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.sites import Place, Users, site_ids
 from nsys_sync.analysis.source import Sources
 from nsys_sync.errors import NothingToAnalyze

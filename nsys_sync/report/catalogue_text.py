@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nsys_sync.analysis.verified import in_words, trials
+from nsys_sync.analysis.catalogue.verified import in_words, trials
 from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import harmless
 
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from nsys_sync.analysis.catalogue.judge import Catalogue, Verdict
+    from nsys_sync.analysis.catalogue.rules import Rule
     from nsys_sync.analysis.findings import Fix
-    from nsys_sync.analysis.rules import Catalogue, Rule, Verdict
 
 _STYLES = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "green", "unknown": "dim"}
 _NARROW = 60

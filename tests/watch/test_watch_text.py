@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nsys_sync.analysis.rules import Catalogue
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.sites import Users
 from nsys_sync.analysis.watched import Seen, WatchReport, decode, report
 from nsys_sync.report import watch_text

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import io
 import itertools
 import textwrap
-import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+
+from nsys_sync.analysis.source import decoded
 
 #: What scripts call these modules when the import is not in sight (a fragment, a star import).
 _CUSTOMARY = {
@@ -173,6 +173,10 @@ class Source:
         parts.append(self.aliases.get(node.id, node.id))
         return ".".join(reversed(parts))
 
+    def called(self, call: ast.Call) -> str:
+        """The dotted name of what is called, ``?.name`` for a method of an expression."""
+        return self.dotted(call.func) or f"?.{last_name(call.func)}"
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around one, innermost first."""
         while (up := self.parents.get(node)) is not None:
@@ -185,6 +189,10 @@ class Source:
             if isinstance(up, _FUNCTIONS):
                 return up
         return self.tree
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose body holds the node."""
+        return next((up for up in self.ancestors(node) if isinstance(up, ast.ClassDef)), None)
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement that holds the node, or the node if it is one."""
@@ -326,17 +334,6 @@ def _parsed(text: str | bytes) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def decoded(text: str | bytes) -> str:
-    """A source file as text, in the encoding that it says it has."""
-    if isinstance(text, str):
-        return text
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
-        return text.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        return text.decode("utf-8", errors="replace")
 
 
 def _indent(line: str) -> int:

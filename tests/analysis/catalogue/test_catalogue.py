@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.catalogue.evidence import Evidence
+from nsys_sync.analysis.catalogue.judge import Catalogue, line_of
+from nsys_sync.analysis.catalogue.rules import Match
 from nsys_sync.analysis.findings import Frame
-from nsys_sync.analysis.rules import Catalogue, Match, line_of
 from nsys_sync.errors import InputError, UsageError
 
 IDS = Path(__file__).with_name("ids.txt")

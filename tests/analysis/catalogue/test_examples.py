@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nsys_sync.analysis.rules import Catalogue, Example, Rule
-from tests.rules.cases import evidence_of
+from nsys_sync.analysis.catalogue.judge import Catalogue
+from nsys_sync.analysis.catalogue.rules import Example, Rule
+from tests.analysis.catalogue.cases import evidence_of
 
 CATALOGUE = Catalogue.load()
 HITS = [(r, i) for r in CATALOGUE.rules for i in range(len(r.examples))]

@@ -1,140 +1,37 @@
-"""The catalogue: what kind of sync a site is and what to write instead. The rules are data, in rules.toml."""
+"""What kind of sync a site is, and what to write instead: the rules are asked, and what they rest on is said."""
 
 from __future__ import annotations
 
 import ast
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from nsys_sync.analysis import surroundings, syntax
-from nsys_sync.analysis.consumer import End, Flow, Use, Words, worst
-from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.catalogue import surroundings, syntax
+from nsys_sync.analysis.catalogue.consumer import End, Flow, worst
+from nsys_sync.analysis.catalogue.evidence import Evidence
+from nsys_sync.analysis.catalogue.operations import (
+    Candidate,
+    Operations,
+    frame_matches,
+    native_matches,
+    signals_of,
+)
+from nsys_sync.analysis.catalogue.rules import Free, Match, Rule, read_rules, text_of
+from nsys_sync.analysis.catalogue.surroundings import Near, Operand
+from nsys_sync.analysis.catalogue.syntax import Source
+from nsys_sync.analysis.catalogue.words import Words
 from nsys_sync.analysis.findings import Fix, Frame, SiteClass
-from nsys_sync.analysis.operations import Candidate, Operation, Operations, frame_matches, native_matches, signals_of
-from nsys_sync.analysis.surroundings import Near, Operand
-from nsys_sync.analysis.syntax import Source
-from nsys_sync.errors import InputError, UsageError
+from nsys_sync.errors import UsageError
 
 Sureness = Literal["sure", "likely", "weak"]
 
 _ARRAYS = frozenset({"download", "tolist", "cupy_read", "jax_read"})
 _RARE = 0.1
-
-
-class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One set of conditions; all that are given must hold, and of the values in a list one must fit.
-
-    operation, use, operand, near: what operations.py, consumer.py and surroundings.py find; not_near: none of these.
-    apis: names of driver or runtime calls. copies: directions. bytes_from, bytes_to: the largest copy, inclusive.
-    native: symbols of the native stack, as in an operation. leaf: ``file suffix:function`` of the innermost Python
-    frame. frames: the same of the user's frame or any that it called. every_step: more than once in ten steps, or not.
-    redundant: nothing was launched since the sync before, for every event.
-    """
-
-    operation: list[str] = []
-    use: list[Use] = []
-    operand: list[Operand] = []
-    near: list[Near] = []
-    not_near: list[Near] = []
-    apis: list[str] = []
-    copies: list[Literal["pageable->device", "device->pageable", "pinned->device", "device->pinned"]] = []
-    bytes_from: int | None = None
-    bytes_to: int | None = None
-    native: list[str] = []
-    leaf: list[str] = []
-    frames: list[str] = []
-    every_step: bool | None = None
-    redundant: bool | None = None
-
-
-class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case of a rule: a program whose judged line ends in ``# <-``, or what a trace shows, or both.
-
-    rule: for an example that must not match, the rule that it does match, where that matters.
-    """
-
-    code: str = ""
-    apis: list[str] = []
-    copies: list[str] = []
-    native: list[str] = []
-    frames: list[str] = []
-    calls_per_step: float | None = None
-    redundant: bool = False
-    rule: str | None = None
-
-
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a rule's ``before`` and ``after`` are run on a GPU.
-
-    setup: comes first, once for each. result: expressions whose values must agree, of the two or one for both; none
-    where there is only a ``before``. needs: a module besides PyTorch. remaining: sync events that the ``after`` may
-    keep. blocks: False where the ``before`` waits in older versions or under circumstances only; without a trace the
-    class of such a line is unknown. allocations: the rule is about allocating, so that its calls count like waits.
-    """
-
-    setup: str = ""
-    result: list[str] = []
-    needs: str | None = None
-    remaining: int = 0
-    blocks: bool = True
-    allocations: bool = False
-
-
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule. fix: what to do, easiest first; effort: the first one's, 1 (remove a line) … 7 (keep it, outside)."""
-
-    id: str
-    title: str
-    class_: SiteClass = msgspec.field(name="class")
-    why: str
-    match: list[Match]
-    blocks: str = ""
-    fix: list[str] = []
-    effort: int = 7
-    before: str = ""
-    after: str = ""
-    docs: str = ""
-    examples: list[Example] = []
-    counterexamples: list[Example] = []
-    run: Run | None = None
-
-    def as_fix(self) -> Fix | None:
-        """The advice as a report shows it, None where there is nothing to do."""
-        if not self.fix:
-            return None
-        text = self.fix[0] if len(self.fix) == 1 else " ".join(f"({i}) {t}" for i, t in enumerate(self.fix, 1))
-        return Fix(text=text, before=self.before, after=self.after, effort=self.effort, docs=self.docs)
-
-
-class Free(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operation that does not wait, with code that shows it."""
-
-    id: str
-    title: str
-    code: str
-    setup: str = ""
-
-
-class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of rules.
-
-    free: what does not wait. retired: ids that were used once and never will be again. wrappers: library files whose
-    functions only pass a call on, so that the line that called them is the operation.
-    """
-
-    rule: list[Rule] = []
-    operation: list[Operation] = []
-    words: Words = msgspec.field(default_factory=Words)
-    wrappers: list[str] = []
-    retired: list[str] = []
-    free: list[Free] = []
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,18 +77,17 @@ class Catalogue:
     retired: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, extra: Path | None = None) -> Catalogue:
+    def load(cls, own: Path | None = None) -> Catalogue:
         """The built-in catalogue, behind the rules of a team's own file if there is one. Raises InputError."""
-        text = resources.files("nsys_sync.analysis").joinpath("rules.toml").read_text(encoding="utf-8")
-        files = [_decoded(text, "rules.toml")]
-        if extra is not None:
-            files.insert(0, _decoded(_text_of(extra), str(extra)))
-        rules = tuple(r for f in files for r in f.rule)
-        operations = Operations([o for f in files for o in f.operation])
-        words = files[0].words + files[1].words if extra is not None else files[0].words
-        _check(rules, operations, files, str(extra) if extra is not None else "rules.toml")
-        wrappers, free = tuple(w for f in files for w in f.wrappers), tuple(x for f in files for x in f.free)
-        return cls(rules, operations, words, wrappers, free, tuple(i for f in files for i in f.retired))
+        file = read_rules(own)
+        return cls(
+            rules=tuple(file.rule),
+            operations=Operations(file.operation),
+            words=file.words,
+            wrappers=tuple(file.wrappers),
+            free=tuple(file.free),
+            retired=tuple(file.retired),
+        )
 
     @cached_property
     def _by_id(self) -> dict[str, Rule]:
@@ -226,7 +122,7 @@ class Catalogue:
 
     def judge_line(self, path: Path, line: int) -> Verdict:
         """What a sync on a source line would be, from its syntax tree alone. Raises InputError, UsageError."""
-        text = _text_of(path)
+        text = text_of(path)
         if not 1 <= line <= len(text.splitlines()):
             raise UsageError("no-such-line", f"{path} has no line {line}.", "Give a line as FILE:LINE.")
         user = Frame(function="", file=str(path), line=line)
@@ -443,59 +339,3 @@ def line_of(text: str) -> tuple[Path, int] | None:
     if "/" in text or text.endswith(".py") or ":" in text:
         raise UsageError("no-such-line", f"{text} names no source line.", "Give it as FILE:LINE, such as train.py:42.")
     return None
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _decoded(text: str, name: str) -> RuleFile:
-    """A file of rules, or InputError with the key and the file."""
-    try:
-        return msgspec.convert(tomllib.loads(text), RuleFile)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError("rules-file", f"{name} is not TOML: {error}.") from None
-    except msgspec.ValidationError as error:
-        raise InputError(
-            "rules-file", f"{name}: {_located(str(error), text)}.", "docs/rules.md lists the keys and their values."
-        ) from None
-
-
-def _located(message: str, text: str) -> str:
-    """A message of msgspec with the id of the rule that it is about in place of its number."""
-    head, _, place = message.partition(" - at `$.rule[")
-    number = place.partition("]")[0]
-    if not number.isdigit():
-        return message
-    rules = tomllib.loads(text)["rule"]
-    rule_id = rules[int(number)].get("id", f"number {number}") if isinstance(rules[int(number)], dict) else number
-    return f"rule {rule_id}: {head}"
-
-
-def _check(rules: tuple[Rule, ...], operations: Operations, files: list[RuleFile], name: str) -> None:
-    """What types cannot say: ids once, known operations, a last rule for everything. Raises InputError."""
-    ids = [r.id for r in rules]
-    retired = {i for f in files for i in f.retired}
-    for rule in rules:
-        unknown = {o for m in rule.match for o in m.operation} - operations.by_name.keys()
-        problem = (
-            f"the id {rule.id} is used twice"
-            if ids.count(rule.id) > 1
-            else f"the id {rule.id} was used for another rule before"
-            if rule.id in retired
-            else f"rule {rule.id} names an unknown operation {min(unknown)!r}"
-            if unknown
-            else f"rule {rule.id} matches everything"
-            if rule.id != "unknown" and Match() in rule.match
-            else f"rule {rule.id} has no match"
-            if not rule.match
-            else ""
-        )
-        if problem:
-            raise InputError("rules-file", f"{name}: {problem}.", "Every rule needs an id of its own and a condition.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.catalogue.evidence import Evidence
+from nsys_sync.analysis.catalogue.rules import Example
 from nsys_sync.analysis.findings import Frame
-from nsys_sync.analysis.rules import Example
 
 MARK = "# <-"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
-import msgspec
-
-from nsys_sync.analysis.operations import is_number, is_on_host, is_upload, tensor_like
-from nsys_sync.analysis.syntax import Function, Source, arguments, last_name, own_nodes
+from nsys_sync.analysis.catalogue.reads import is_local, only_counted, reads_after, reads_any, sees_all_reads
+from nsys_sync.analysis.catalogue.syntax import Function, Source, arguments, last_name, own_nodes
+from nsys_sync.analysis.catalogue.tensors import is_number, is_on_host, is_upload, tensor_like
+from nsys_sync.analysis.catalogue.words import Words, named
 
 #: Where a value ends, the most binding first. The host cannot go on without it: it decides a branch, whether the
 #: optimizer steps, whether a loop goes on, a shape, a position, or is computed with on the host. Not known: it goes to
@@ -49,31 +48,9 @@ _RECORDS = re.compile(
     r"loss|metric|log|hist|stat|record|score|acc\w*|reward|meter|total|count|sum|avg|mean|running|epoch|best|bad|num_|n_",
     re.IGNORECASE,
 )
-_REFLECTION = frozenset({"locals", "vars", "globals", "eval", "exec"})
 _MATHEMATICS = frozenset({"numpy", "math", "torch", "cupy", "jax", "scipy", "cmath"})
 _HOST_TENSORS = frozenset({"torch.tensor", "torch.as_tensor", "torch.asarray", "torch.from_numpy", "torch.Tensor"})
 _CHECKS = frozenset({"isfinite", "isnan", "isinf"})
-
-
-class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What functions do with a value, as patterns over their dotted names (``*`` matches anything).
-
-    log: show or write it. keep: hand it on unchanged. compute: give a result computed from it on the host.
-    host: act on it on the host. shape: need it as a size. device: take a tensor just as well. exit: end the program.
-    time: read a clock.
-    """
-
-    log: list[str] = []
-    keep: list[str] = []
-    compute: list[str] = []
-    host: list[str] = []
-    shape: list[str] = []
-    device: list[str] = []
-    exit: list[str] = []
-    time: list[str] = []
-
-    def __add__(self, other: Words) -> Words:
-        return Words(**{f: getattr(self, f) + getattr(other, f) for f in self.__struct_fields__})
 
 
 @dataclass(frozen=True)
@@ -92,11 +69,6 @@ class _At:
     up: ast.AST
     node: ast.AST
     computed: bool
-
-
-def named(patterns: list[str], name: str) -> bool:
-    """Whether a dotted name matches one of the patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def worst(ends: Iterable[End]) -> End:
@@ -152,7 +124,7 @@ class Flow:
         """Where the value of an expression ends: of several places the most binding one."""
         self._start = node
         ends = self._follow(node, computed=False)
-        if not ends and not self._sees_all_reads(node):
+        if not ends and not sees_all_reads(self.source, node):
             return End("unknown", "nothing here reads the value, but other code can")
         end = worst(ends)
         if end.use in {"host", "argument", "returned", "unknown"} and (between := self._launched_before_use(node)):
@@ -173,37 +145,25 @@ class Flow:
         block = self.source.block(statement)
         work = 0
         for after in block[block.index(statement) + 1 :]:
-            if any(_loads(n, {statement.targets[0].id}) for n in ast.walk(after)):
+            if any(reads_any(n, {statement.targets[0].id}) for n in ast.walk(after)):
                 return work
             calls = [n for n in own_nodes(after) if isinstance(n, ast.Call) and self._launches_work(n)]
             work = work or (calls[0].lineno if calls else 0)
         return 0
 
     def _launches_work(self, call: ast.Call) -> bool:
-        name = self.callee(call)
+        name = self.source.called(call)
         quiet = [*self.words.log, *self.words.keep, *self.words.compute, *self.words.time, *self.words.exit]
         return not named(quiet, name) and last_name(call.func) not in _MUTATORS | {"len", "print", "range"}
 
-    def _sees_all_reads(self, node: ast.expr) -> bool:
-        """Whether a name that is never read is really never read: not a module's, no ``locals()`` or ``eval``."""
-        if isinstance(self.source.parents.get(node), ast.Expr):
-            return True
-        scope = self.source.scope(node)
-        reflects = any(isinstance(n, ast.Call) and last_name(n.func) in _REFLECTION for n in ast.walk(scope))
-        return not isinstance(scope, ast.Module) and not reflects
-
-    def callee(self, call: ast.Call) -> str:
-        """The dotted name of what is called, ``?.name`` for a method of an expression."""
-        return self.source.dotted(call.func) or f"?.{last_name(call.func)}"
-
     def is_log(self, call: ast.Call) -> bool:
         """Whether a call shows or writes its arguments."""
-        name = self.callee(call)
+        name = self.source.called(call)
         logarithm = name.partition(".")[0] in _MATHEMATICS and last_name(call.func).startswith("log")
         return bool(call.args or call.keywords) and not logarithm and named(self.words.log, name)
 
     def _computes(self, call: ast.Call) -> bool:
-        return named(self.words.compute, self.callee(call))
+        return named(self.words.compute, self.source.called(call))
 
     def _follow(self, node: ast.AST, *, computed: bool) -> list[End]:
         if (node, computed) in self._seen:
@@ -243,7 +203,7 @@ class Flow:
 
     def _argument(self, at: _At) -> list[End]:
         assert isinstance(at.up, ast.Call)
-        name, line = self.callee(at.up), at.up.lineno
+        name, line = self.source.called(at.up), at.up.lineno
         if at.node is at.up.func:
             return [End("unknown", f"line {line} calls the value", line)]
         if self.is_log(at.up):
@@ -263,7 +223,7 @@ class Flow:
         return self._called(at.up, at)
 
     def _called(self, call: ast.Call, at: _At) -> list[End]:
-        name, line = self.callee(call), call.lineno
+        name, line = self.source.called(call), call.lineno
         if name == "len":
             return [End("unknown", f"line {line} counts it", line)]
         for_effect = isinstance(self.source.parents.get(call), ast.Expr)
@@ -350,7 +310,8 @@ class Flow:
         checked = any(last_name(n.func) in _CHECKS for n in ast.walk(node) if isinstance(n, ast.Call))
         body = [n for s in (*up.body, *up.orelse) for n in ast.walk(s)]
         steps = any(
-            isinstance(n, ast.Call) and last_name(n.func) == "step" and "opt" in self.callee(n).lower() for n in body
+            isinstance(n, ast.Call) and last_name(n.func) == "step" and "opt" in self.source.called(n).lower()
+            for n in body
         )
         return steps or (checked and any(isinstance(n, ast.Continue) for n in body))
 
@@ -376,7 +337,7 @@ class Flow:
         if not isinstance(value, ast.Call):
             return False
         keeps = isinstance(value.func, ast.Attribute) and value.func.attr in _MUTATORS
-        return self.is_log(value) or keeps or named(self.words.exit, self.callee(value))
+        return self.is_log(value) or keeps or named(self.words.exit, self.source.called(value))
 
     def _effect_of_assignment(self, statement: ast.Assign | ast.AugAssign, line: int) -> list[End]:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -403,7 +364,7 @@ class Flow:
         if at.node is not at.up.iter:
             return []
         names = {n.id for n in ast.walk(at.up.target) if isinstance(n, ast.Name)}
-        loads = [n for s in at.up.body for n in ast.walk(s) if _loads(n, names)]
+        loads = [n for s in at.up.body for n in ast.walk(s) if reads_any(n, names)]
         return [e for n in loads for e in self._follow(n, computed=at.computed)]
 
     def _comprehension(self, at: _At) -> list[End]:
@@ -412,7 +373,7 @@ class Flow:
         if at.node is not at.up.iter:
             return [End("branch", f"line {_line(whole)} filters by it", _line(whole))]
         names = {n.id for n in ast.walk(at.up.target) if isinstance(n, ast.Name)}
-        loads = [n for n in ast.walk(whole) if _loads(n, names)]
+        loads = [n for n in ast.walk(whole) if reads_any(n, names)]
         return [e for n in loads for e in self._follow(n, computed=at.computed)]
 
     # --- names and places --------------------------------------------------------------------------------------------
@@ -436,7 +397,7 @@ class Flow:
             return self._bind(target.value, statement, computed=computed)
         if not isinstance(target, ast.Name):
             return self._kept(target, statement)
-        loads = self._loads_of(target.id, statement)
+        loads = reads_after(self.source, target.id, statement)
         return [e for n in loads for e in self._follow(n, computed=computed)]
 
     def _accumulate(self, at: _At) -> list[End]:
@@ -467,92 +428,24 @@ class Flow:
         loads = [
             n
             for n in near
-            if _loads(n, {place.id}) and (loop is not None or _line(n) > _line(statement)) and not self._only_counted(n)
+            if reads_any(n, {place.id})
+            and (loop is not None or _line(n) > _line(statement))
+            and not only_counted(self.source, n)
         ]
         ends = [e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded"]
-        seen = record or loop is not None or ends or self._is_local(place)
+        seen = record or loop is not None or ends or is_local(self.source, place)
         return [kept, *ends] if seen else [elsewhere]
 
-    def _is_local(self, name: ast.Name) -> bool:
-        """Whether a name is the function's own: every read of it is in sight."""
-        scope = self.source.scope(name)
-        if isinstance(scope, ast.Module | ast.Lambda):
-            return False
-        outer = self.source.is_shared(name.id, scope)
-        given = any(a.arg == name.id for a in arguments(scope))
-        assigned = any(
-            isinstance(n, ast.Name)
-            and n.id == name.id
-            and isinstance(n.ctx, ast.Store)
-            and self.source.scope(n) is scope
-            for n in ast.walk(scope)
-        )
-        return assigned and not outer and not given
-
-    def _only_counted(self, node: ast.AST) -> bool:
-        """Whether a container stands in ``len(...)``, which does not look at what it holds."""
-        up = self.source.parents.get(node)
-        return isinstance(up, ast.Call) and last_name(up.func) == "len"
-
     def _kept_in_attribute(self, place: ast.Attribute) -> list[End]:
-        owner = self._class_of(place)
+        owner = self.source.class_of(place)
         loads = [
             n
             for n in self.source.reads.get(place.attr, [])
-            if n is not place and (owner is None or owner is self._class_of(n))
+            if n is not place and (owner is None or owner is self.source.class_of(n))
         ]
         if len(loads) > _MAX_PLACES:
             return [End("unknown", f".{place.attr} is read in {len(loads)} places", _line(place))]
         return [e for n in loads for e in self._follow(n, computed=True) if e.use != "discarded"]
-
-    def _class_of(self, node: ast.AST) -> ast.ClassDef | None:
-        return next((a for a in self.source.ancestors(node) if isinstance(a, ast.ClassDef)), None)
-
-    def _loads_of(self, name: str, statement: ast.stmt) -> list[ast.Name]:
-        """Where a name is read after a statement gave it its value: to the end of the function or the next value."""
-        scope, reads = self.source.scope(statement), self.source.names.get(name, [])
-        if self.source.is_shared(name, scope):
-            return reads
-        inner = [n for n in reads if self._is_captured(n, name, scope)]
-        under: dict[ast.AST, list[ast.Name]] = {}
-        for read in reads:
-            for up in (read, *self.source.ancestors(read)):
-                under.setdefault(up, []).append(read)
-                if up is scope:
-                    break
-        return list(dict.fromkeys([*self._reached(name, statement, under), *inner]))
-
-    def _is_captured(self, read: ast.Name, name: str, scope: ast.AST) -> bool:
-        """Whether a read is in a function inside of ``scope`` that does not bind the name itself."""
-        inner: ast.AST = self.source.scope(read)
-        if inner is scope:
-            return False
-        while inner is not scope:
-            if not isinstance(inner, Function) or any(a.arg == name for a in arguments(inner)):
-                return False
-            inner = self.source.scope(inner)
-        return True
-
-    def _reached(self, name: str, statement: ast.stmt, under: dict[ast.AST, list[ast.Name]]) -> Iterator[ast.Name]:
-        """The reads that a value given by a statement can reach; under: the reads inside each node."""
-        at: ast.stmt = statement
-        while True:
-            block = self.source.block(at)
-            index = block.index(at)
-            loads, ended = _scan(block[index + 1 :], name, under)
-            yield from loads
-            up = self.source.parents.get(at)
-            if isinstance(up, ast.For | ast.AsyncFor | ast.While) and not ended:
-                again, _ = _scan([*block[:index], at], name, under)
-                yield from again
-            if isinstance(up, ast.While):
-                yield from under.get(up.test, [])
-            if ended and not isinstance(up, ast.If):
-                return
-            above = next((a for a in self.source.ancestors(at) if isinstance(a, ast.stmt)), None)
-            if above is None or isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                return
-            at = above
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
@@ -570,7 +463,7 @@ class Flow:
         if name is None or name not in parameters:
             return []
         self._entered.append((function, call))
-        loads = [n for s in function.body for n in ast.walk(s) if _loads(n, {name})]
+        loads = [n for s in function.body for n in ast.walk(s) if reads_any(n, {name})]
         ends = [e for n in loads for e in self._follow(n, computed=False)]
         self._entered.pop()
         if not loads:
@@ -604,23 +497,7 @@ def _short(name: str) -> str:
     return name.removeprefix("?.").removeprefix("self.")
 
 
-def _loads(node: ast.AST, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
-
-
 def _launches(value: ast.expr) -> bool:
     """Whether an expression calls anything but plain conversions."""
     plain = {"int", "float", "bool", "str", "item", "min", "max", "len"}
     return any(isinstance(n, ast.Call) and last_name(n.func) not in plain for n in ast.walk(value))
-
-
-def _scan(statements: list[ast.stmt], name: str, under: dict[ast.AST, list[ast.Name]]) -> tuple[list[ast.Name], bool]:
-    """The reads of a name in statements up to one that gives it a new value, and whether there is one."""
-    found: list[ast.Name] = []
-    for statement in statements:
-        found += under.get(statement, [])
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in statement.targets
-        ):
-            return found, True
-    return found, False

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import Site
 from nsys_sync.analysis.options import Options
-from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.analysis.run import analyze
 
-PROGRAMS = Path(__file__).parents[2] / "sample_traces/programs"
+PROGRAMS = Path(__file__).parents[3] / "sample_traces/programs"
 HERE = Options(maps=(("/workspace/examples", str(PROGRAMS)),), predict=False)
 
 #: (class, rule) of the sites of each line, by trace and line; a line can hold several.

@@ -54,7 +54,7 @@ class Trials(msgspec.Struct, frozen=True):
 @cache
 def trials() -> Trials | None:
     """What was tried, None where nothing was."""
-    file = resources.files("nsys_sync.analysis").joinpath("rules_verified.json")
+    file = resources.files("nsys_sync.analysis.catalogue").joinpath("rules_verified.json")
     return msgspec.json.decode(file.read_bytes(), type=Trials) if file.is_file() else None
 
 

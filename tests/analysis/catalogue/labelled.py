@@ -8,9 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from nsys_sync.analysis.catalogue.judge import Catalogue, Verdict
+from nsys_sync.analysis.catalogue.rules import Example
 from nsys_sync.analysis.findings import SiteClass
-from nsys_sync.analysis.rules import Catalogue, Example, Verdict
-from tests.rules.cases import evidence_of
+from tests.analysis.catalogue.cases import evidence_of
 
 FILE = Path(__file__).with_name("snippets.toml")
 CLASSES: tuple[SiteClass, ...] = ("avoidable", "deferrable", "needed", "intentional", "unknown")

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from nsys_sync.analysis.consumer import Words, named
-from nsys_sync.analysis.operations import Candidate, is_cpu, is_number, is_true, keyword
-from nsys_sync.analysis.syntax import Scope, Source, last_name, own_nodes
+from nsys_sync.analysis.catalogue.operations import Candidate
+from nsys_sync.analysis.catalogue.syntax import Scope, Source, last_name, own_nodes
+from nsys_sync.analysis.catalogue.tensors import is_cpu, is_number, is_true, keyword
+from nsys_sync.analysis.catalogue.words import Words, named
 
 #: What an upload or download copies: a tensor just made on the CPU, Python numbers, a NumPy array, pinned memory, a
 #: batch of a loader, a module.
@@ -234,7 +235,7 @@ def _around(source: Source, node: ast.AST, words: Words) -> Iterator[Near]:
         for n in own_nodes(statement):
             if not isinstance(n, ast.Call):
                 continue
-            name = source.dotted(n.func) or f"?.{last_name(n.func)}"
+            name = source.called(n)
             if named(words.time, name):
                 yield "timing"
             if last_name(n.func) in {"cudaProfilerStart", "cudaProfilerStop"} or name.startswith("torch.cuda.profiler"):
@@ -244,11 +245,10 @@ def _around(source: Source, node: ast.AST, words: Words) -> Iterator[Near]:
 def _purposes(source: Source, candidate: Candidate) -> Iterator[Near]:
     """What an explicit wait can be there for."""
     node, scope = candidate.node, source.scope(candidate.node)
-    owner = next((a for a in source.ancestors(node) if isinstance(a, ast.ClassDef)), source.tree)
-    calls = [n for n in ast.walk(owner if isinstance(owner, ast.ClassDef) else scope) if isinstance(n, ast.Call)]
+    calls = [n for n in ast.walk(source.class_of(node) or scope) if isinstance(n, ast.Call)]
     if any(_copies_to_host(source, c) for c in calls):
         yield "async_copy"
-    names = [source.dotted(n.func) or f"?.{last_name(n.func)}" for n in ast.walk(scope) if isinstance(n, ast.Call)]
+    names = [source.called(n) for n in ast.walk(scope) if isinstance(n, ast.Call)]
     if any(name.endswith((".elapsed_time",)) for name in names):
         yield "timing"
     if any(name.endswith(("cuda.stream", "cuda.Stream", ".wait_stream", ".wait_event")) for name in names):

@@ -8,12 +8,12 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from nsys_sync.analysis import syntax
-from nsys_sync.analysis.evidence import Evidence
+from nsys_sync.analysis.catalogue import syntax
+from nsys_sync.analysis.catalogue.evidence import Evidence
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import Frame
-from nsys_sync.analysis.rules import Catalogue
 from nsys_sync.errors import InputError, UsageError
-from tests.rules.cases import marked_line
+from tests.analysis.catalogue.cases import marked_line
 
 CATALOGUE = Catalogue.load()
 LOOP = "for x in xs:\n    print(model(x).item())\n"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_sync.analysis.rules import Catalogue, Verdict
-from tests.snippets.labelled import Snippet, snippets
+from nsys_sync.analysis.catalogue.judge import Catalogue, Verdict
+from tests.analysis.catalogue.labelled import Snippet, snippets
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENOUGH = 60
 #: The share of classes that must be right in each half; below it something has broken.
 FLOOR = 0.9

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsys_sync.analysis import verified
-from nsys_sync.analysis.rules import Catalogue
+from nsys_sync.analysis.catalogue import verified
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from scripts import verify_rules as script
 from tests.builder import TraceBuilder
 

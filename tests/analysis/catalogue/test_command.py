@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from nsys_sync.analysis.rules import Catalogue
+from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.cli import app
 from nsys_sync.errors import NsysSyncError
 from nsys_sync.report import catalogue_text
