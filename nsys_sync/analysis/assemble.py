@@ -21,7 +21,7 @@ from nsys_sync.analysis.sites import Place, Users, site_ids
 from nsys_sync.analysis.source import Sources
 from nsys_sync.analysis.stacks import EXACT, NONE, ORIGINS, Stacks
 from nsys_sync.analysis.steps import ProcessSteps
-from nsys_sync.analysis.whatif import Predictor
+from nsys_sync.analysis.whatif.predictor import Predictor
 from nsys_sync.analysis.window import Window
 from nsys_sync.trace.capture_info import MARK_PREFIX, CaptureInfo
 from nsys_sync.trace.columns import distinct

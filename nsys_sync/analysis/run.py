@@ -19,7 +19,7 @@ from nsys_sync.analysis.source import Sources
 from nsys_sync.analysis.stacks import find_stacks
 from nsys_sync.analysis.steps import find_steps
 from nsys_sync.analysis.timeline import Timeline
-from nsys_sync.analysis.whatif import Predictor
+from nsys_sync.analysis.whatif.predictor import Predictor
 from nsys_sync.analysis.window import choose_window
 from nsys_sync.errors import NothingToAnalyze
 from nsys_sync.trace.reader import open_trace

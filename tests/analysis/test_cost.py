@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsys_sync.analysis import replay_model
 from nsys_sync.analysis.calls import connect, find_blocking
 from nsys_sync.analysis.idle import blame
-from nsys_sync.analysis.replay import Scenario, blocks, run
 from nsys_sync.analysis.steps import find_steps
+from nsys_sync.analysis.whatif.build import build_model
+from nsys_sync.analysis.whatif.replay import Scenario, blocks, run
 from nsys_sync.trace.columns import order
 from nsys_sync.trace.reader import Trace, open_trace
 from nsys_sync.trace.tables import Column, Copies
@@ -65,7 +65,7 @@ def replayed(trace: Trace) -> None:
     activity = connect(trace)
     blocking, _ = find_blocking(trace, activity)
     for steps in find_steps(trace.ranges, activity):
-        model = replay_model.build(trace, activity, blocking, steps)
+        model = build_model(trace, activity, blocking, steps)
         removed = [bool(number % 2) for number in range(len(blocking.row))]
         run(model, blocks(model), Scenario(removed))
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from nsys_sync.analysis import replay_model
 from nsys_sync.analysis.calls import Blocking, Events, connect, find_blocking
-from nsys_sync.analysis.replay import Model, Scenario, blocks, op_shifts, run
 from nsys_sync.analysis.steps import ProcessSteps, find_steps
+from nsys_sync.analysis.whatif.build import build_model
+from nsys_sync.analysis.whatif.model import Model
+from nsys_sync.analysis.whatif.replay import Scenario, blocks, op_shifts, run
 from nsys_sync.trace.reader import open_trace
 from tests.real.conftest import Analyzed
 from tests.real.test_expected import NAMES
@@ -34,7 +35,7 @@ def models(path: Path) -> Iterator[Replayed]:
         activity = connect(trace)
         blocking, events = find_blocking(trace, activity)
         for steps in find_steps(trace.ranges, activity):
-            yield Replayed(blocking, events, steps, replay_model.build(trace, activity, blocking, steps))
+            yield Replayed(blocking, events, steps, build_model(trace, activity, blocking, steps))
 
 
 @pytest.mark.parametrize("name", NAMES)

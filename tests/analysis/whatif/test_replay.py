@@ -10,13 +10,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_sync.analysis import calls, replay_model
+from nsys_sync.analysis import calls
 from nsys_sync.analysis.calls import COPY, Activity, Blocking, Mask, connect, find_blocking
-from nsys_sync.analysis.replay import Model, Scenario, blocks, op_shifts, run
 from nsys_sync.analysis.steps import find_steps
+from nsys_sync.analysis.whatif import build
+from nsys_sync.analysis.whatif.model import Model
+from nsys_sync.analysis.whatif.replay import Scenario, blocks, op_shifts, run
 from nsys_sync.trace.tables import Column
-from tests.analysis import programs
-from tests.analysis.programs import Do
+from tests.analysis.whatif import programs
+from tests.analysis.whatif.programs import Do
 from tests.analysis.worlds import WAITING, World, worlds
 
 any_worlds = worlds() | worlds(WAITING, processes=1, threads=3, calls=10, longest=5)
@@ -27,7 +29,7 @@ def model_of(world: World) -> tuple[Activity, Blocking, Model]:
     activity = connect(trace)
     blocking, _ = find_blocking(trace, activity)
     steps = find_steps(trace.ranges, activity)
-    return activity, blocking, replay_model.build(trace, activity, blocking, steps[0] if steps else None)
+    return activity, blocking, build.build_model(trace, activity, blocking, steps[0] if steps else None)
 
 
 def by_op(model: Model, shifts: Column) -> Column:
@@ -47,7 +49,7 @@ def test_nothing_left_out_is_the_trace(world: World) -> None:
 
 def no_silence() -> mock._patch[int]:
     """Any silence may be a hand-over in worlds that last some ns."""
-    return mock.patch.object(replay_model, "HAND_OFF_SILENCE", 3)
+    return mock.patch.object(build, "HAND_OFF_SILENCE", 3)
 
 
 @settings(max_examples=200)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nsys_sync.analysis import replay_model
 from nsys_sync.analysis.calls import connect, find_blocking
-from nsys_sync.analysis.replay import Scenario, op_shifts
+from nsys_sync.analysis.whatif.build import build_model
+from nsys_sync.analysis.whatif.replay import Scenario, op_shifts
 from nsys_sync.trace.reader import open_trace
 from tests.analysis.ask import EVENT_SYNC, STREAM_SYNC, in_us, scale
 from tests.builder import TraceBuilder
@@ -23,7 +23,7 @@ def earlier(t: TraceBuilder, folder: Path, *removed: int) -> dict[int, int]:
     with open_trace(scale(t).write(folder / "trace.sqlite")) as trace:
         activity = connect(trace)
         blocking, _ = find_blocking(trace, activity)
-        model = replay_model.build(trace, activity, blocking, None)
+        model = build_model(trace, activity, blocking, None)
         shifts = op_shifts(model, Scenario([at in removed for at in range(len(blocking.row))]))
         starts = activity.ops.start[model.chains.op]
     by = np.argsort(starts, kind="stable")

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nsys_sync.analysis import replay, replay_model
 from nsys_sync.analysis.calls import COPY, NEVER, Activity, Blocking, Events, Mask
 from nsys_sync.analysis.findings import Confidence, WhatIf
 from nsys_sync.analysis.idle import Blame
 from nsys_sync.analysis.intervals import measure, union
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.steps import ProcessSteps
+from nsys_sync.analysis.whatif import replay
+from nsys_sync.analysis.whatif.build import build_model
+from nsys_sync.analysis.whatif.model import Block, Model
 from nsys_sync.trace.columns import distinct
 from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import MEMCPY, PINNED, Column
@@ -46,7 +48,7 @@ class _Savings:
     assumed: bool
 
     @classmethod
-    def of(cls, activity: Activity, blocking: Blocking, model: replay.Model | None, gbps: float | None) -> _Savings:
+    def of(cls, activity: Activity, blocking: Blocking, model: Model | None, gbps: float | None) -> _Savings:
         """Savings of all blocking copies; gbps: the speed of pinned copies, None for the trace's own."""
         ops, copies = activity.ops, activity.ops.copies
         empty = np.empty(0, dtype=np.int64)
@@ -84,7 +86,7 @@ class Predictor:
     was near a wait). near: by event the host time (ns) right after its wait; lasted: by event how long its calls took.
     """
 
-    model: replay.Model | None
+    model: Model | None
     blocking: Blocking
     events: Events
     steps: ProcessSteps | None
@@ -100,7 +102,7 @@ class Predictor:
     keep: Mask
     _spent: int = 0
     _bounds: dict[bool, int] = field(default_factory=dict)
-    _plain: list[list[replay.Block]] = field(default_factory=list)
+    _plain: list[list[Block]] = field(default_factory=list)
 
     @classmethod
     def build(
@@ -118,7 +120,7 @@ class Predictor:
         chosen = max(usable, key=lambda s: (s.median or 0, -s.pid), default=None)
         if not options.predict or not len(events) or any(d.withheld for d in charged.devices):
             chosen = None
-        model = None if chosen is None else replay_model.build(trace, activity, blocking, chosen)
+        model = None if chosen is None else build_model(trace, activity, blocking, chosen)
         savings = _Savings.of(activity, blocking, model, options.copy_gbps)
         speed, near = (1.0, events.wait) if model is None else _host_speed(activity, events)
         return cls(
@@ -190,7 +192,7 @@ class Predictor:
         by_call[np.where(self.events.sync >= 0, self.events.sync, self.events.copy)] = gain
         return list(by_call.tolist())
 
-    def _blocks(self, saved: Column | None) -> list[list[replay.Block]]:
+    def _blocks(self, saved: Column | None) -> list[list[Block]]:
         assert self.model is not None
         if saved is not None:
             return replay.blocks(self.model, saved)
@@ -296,7 +298,7 @@ def _active(activity: Activity, steps: ProcessSteps, *, copies: bool) -> Column:
     return most
 
 
-def _reasons(trace: Trace, activity: Activity, model: replay.Model, *, assumed: bool) -> list[str]:
+def _reasons(trace: Trace, activity: Activity, model: Model, *, assumed: bool) -> list[str]:
     """What lowers the confidence of every prediction from this trace."""
     reasons = []
     if _concurrent(activity):

@@ -1,4 +1,4 @@
-"""The model of a trace for the replay: which conditions hold each operation and each blocking call, and their slack."""
+"""From a trace to the model that is replayed: what holds each operation and each blocking call, and with what slack."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_sync.analysis.calls import COPY, EVENT_SYNC, NEVER, STREAM_SYNC, Activity, Blocking, Mask, low_median
-from nsys_sync.analysis.replay import (
+from nsys_sync.analysis.steps import ProcessSteps
+from nsys_sync.analysis.whatif.model import (
     COLLECTIVE,
     FAR,
     HAND_OFF,
@@ -26,9 +26,9 @@ from nsys_sync.analysis.replay import (
     Item,
     Model,
     Part,
+    Small,
     Sync,
 )
-from nsys_sync.analysis.steps import ProcessSteps
 from nsys_sync.trace.columns import distinct, lookup, pack
 from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import GRAPH, KERNEL, MEMCPY, MEMSET, Column, process_of
@@ -44,7 +44,7 @@ _ENOUGH = 3
 _LINKED = 0.8
 
 
-def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSteps | None) -> Model:
+def build_model(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSteps | None) -> Model:
     """The model of a trace; steps: the process whose step ends are reported (None: no steps)."""
     calls = activity.calls
     tids = distinct(np.sort(calls.tid)) if len(calls) else calls.tid
@@ -64,8 +64,12 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
             zip(visit[coupled], chains.thread[coupled], coupled, strict=True)
         )
     ]
-    syncs = _syncs(trace, activity, blocking, tids, streams, laid.number, links, items)
-    _hand_offs(activity, blocking, tids, items)
+    threads = np.searchsorted(tids, calls.tid[blocking.row]).tolist()
+    items += [
+        _item(SYNC, when, thread, number)
+        for number, (when, thread) in enumerate(zip(calls.start[blocking.row].tolist(), threads, strict=True))
+    ]
+    items += _hand_offs(activity, blocking, tids)
     if steps is not None:
         items += [_item(STEP, int(when), -1, number) for number, when in enumerate(steps.end)]
     items.sort()
@@ -80,7 +84,7 @@ def build(trace: Trace, activity: Activity, blocking: Blocking, steps: ProcessSt
         items=items,
         parts=parts,
         part_of_stream=part_of_stream,
-        syncs=syncs,
+        syncs=_syncs(activity, blocking, streams, _awaited(trace, activity, blocking, streams, laid.number, links)),
         interval=interval,
         process_streams=owned,
         collectives=laid.collectives,
@@ -102,7 +106,7 @@ class _Laid:
     visit: Column
     tight: Column
     end: Column
-    number: npt.NDArray[np.int32]
+    number: Small
     streams: _Streams
     links: _Links
     collectives: Collectives
@@ -152,7 +156,7 @@ def _visits(launched: Column, heads: Column, coupled: Column) -> Column:
     return visit + apart
 
 
-def _small(numbers: Column) -> npt.NDArray[np.int32]:
+def _small(numbers: Column) -> Small:
     """Rows and numbers of things in half the memory."""
     return numbers.astype(np.int32)
 
@@ -200,7 +204,7 @@ def _links(
     trace: Trace,
     activity: Activity,
     streams: _Streams,
-    stream: npt.NDArray[np.int32],
+    stream: Small,
     visit: Column,
     end: Column,
 ) -> _Links:
@@ -261,7 +265,7 @@ class _Streams:
         return lookup(*pack((self.pid, pid), (self.context, context), (self.stream, stream)))
 
 
-def _number_streams(activity: Activity) -> tuple[npt.NDArray[np.int32], _Streams]:
+def _number_streams(activity: Activity) -> tuple[Small, _Streams]:
     """The number of each operation's stream, and the streams."""
     ops = activity.ops
     key, _ = pack((ops.pid, ops.pid), (ops.context, ops.context), (ops.stream, ops.stream))
@@ -298,9 +302,7 @@ def _collectives(trace: Trace, activity: Activity, by: Column) -> tuple[Collecti
     return Collectives(group.tolist(), start.tolist(), latest.tolist(), [len(pids)] * groups), at
 
 
-def _process_of_item(
-    item: Item, stream: npt.NDArray[np.int32], streams: _Streams, pids: list[int], steps: ProcessSteps | None
-) -> int:
+def _process_of_item(item: Item, stream: Small, streams: _Streams, pids: list[int], steps: ProcessSteps | None) -> int:
     """The process that an item belongs to, -1 where it changes nothing. pids: by thread."""
     if item.kind == STEP:
         return steps.pid if steps is not None else -1
@@ -312,8 +314,8 @@ def _process_of_item(
 
 
 def _parts(
-    interval: npt.NDArray[np.int32],
-    stream: npt.NDArray[np.int32],
+    interval: Small,
+    stream: Small,
     streams: _Streams,
     owner: list[int],
     pids: list[int],
@@ -333,74 +335,83 @@ def _parts(
     return parts, np.searchsorted(processes, streams.pid).tolist()
 
 
-def _syncs(
-    trace: Trace,
-    activity: Activity,
-    blocking: Blocking,
-    tids: Column,
-    streams: _Streams,
-    number: npt.NDArray[np.int32],
-    links: _Links,
-    items: list[Item],
-) -> list[Sync]:
-    calls, syncs = activity.calls, trace.syncs
-    row = blocking.row
-    start, end = calls.start[row], calls.end[row]
-    names = [calls.names[code] for code in calls.name[row]]
-    tails: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        if blocking.kind[i] != COPY and start[i] < blocking.awaited[i] <= end[i]:
-            tails.setdefault(name, []).append(int(end[i] - blocking.awaited[i]))
-    usual = {name: low_median(np.array(sample)) if len(sample) >= _ENOUGH else _TAIL for name, sample in tails.items()}
+@dataclass(frozen=True)
+class _Awaited:
+    """What each blocking call waits for, by row in Blocking. streams: their numbers; record: the number of the event
+    record that it waits for instead (-1 = none).
+    """
 
-    record = lookup(*pack((syncs.pid, activity.process(row)), (syncs.correlation, calls.correlation[row])))
-    waited = np.full(len(row), -1, dtype=np.int64)
-    if len(row):
-        found = np.flatnonzero((blocking.kind == STREAM_SYNC) & (record >= 0))
-        at = record[found]
-        waited[found] = streams.number(syncs.pid[at], syncs.context[at], syncs.stream[at])
-    event = np.full(len(row), -1, dtype=np.int64)
-    found = np.flatnonzero((blocking.kind == EVENT_SYNC) & (record >= 0))
+    streams: list[tuple[int, ...]]
+    record: Column
+
+
+def _awaited(
+    trace: Trace, activity: Activity, blocking: Blocking, streams: _Streams, number: Small, links: _Links
+) -> _Awaited:
+    calls, syncs, row = activity.calls, trace.syncs, blocking.row
+    known = lookup(*pack((syncs.pid, activity.process(row)), (syncs.correlation, calls.correlation[row])))
+    stream = np.full(len(row), -1, dtype=np.int64)
+    found = np.flatnonzero((blocking.kind == STREAM_SYNC) & (known >= 0))
+    if len(found):
+        at = known[found]
+        stream[found] = streams.number(syncs.pid[at], syncs.context[at], syncs.stream[at])
+    record = np.full(len(row), -1, dtype=np.int64)
+    found = np.flatnonzero((blocking.kind == EVENT_SYNC) & (known >= 0))
     if len(found) and len(links.record):
-        at = record[found]
-        event[found] = lookup(*pack((trace.events.pid, syncs.pid[at]), (trace.events.event, syncs.event[at])))
-        known = (links.record[event] >= 0) & (streams.begun[links.record[event]] <= links.recorded[event])
-        event[~known | (links.recorded[event] > start)] = -1
+        at = known[found]
+        record[found] = lookup(*pack((trace.events.pid, syncs.pid[at]), (trace.events.event, syncs.event[at])))
+        begun = (links.record[record] >= 0) & (streams.begun[links.record[record]] <= links.recorded[record])
+        record[~begun | (links.recorded[record] > calls.start[row])] = -1
     of_device: dict[tuple[int, int], tuple[int, ...]] = {}
-    for at_, place in enumerate(zip(streams.pid.tolist(), streams.device.tolist(), strict=True)):
-        of_device[place] = (*of_device.get(place, ()), at_)
+    for number_, place in enumerate(zip(streams.pid.tolist(), streams.device.tolist(), strict=True)):
+        of_device[place] = (*of_device.get(place, ()), number_)
+    places = list(zip(activity.process(row).tolist(), blocking.device.tolist(), strict=True))
+    # A call that is known to wait for an event, or for a stream on which nothing ran, does not wait for the device.
+    narrow = (record >= 0) | ((blocking.kind == STREAM_SYNC) & (known >= 0))
+    waits_for = [
+        (of,) if of >= 0 else () if is_narrow else of_device.get(place, ())
+        for of, is_narrow, place in zip(stream.tolist(), narrow.tolist(), places, strict=True)
+    ]
     own = _own_streams(activity, blocking, number)
+    for copy in np.flatnonzero(blocking.kind == COPY):
+        waits_for[copy] = own[copy]
+    return _Awaited(waits_for, record)
 
-    places = zip(activity.process(row).tolist(), blocking.device.tolist(), strict=True)
-    devices = [of_device.get(place, ()) for place in places]
-    begun, threads = streams.begun.tolist(), np.searchsorted(tids, calls.tid[row]).tolist()
-    columns = (blocking.kind, start, end, blocking.awaited, waited, event, record)
+
+def _syncs(activity: Activity, blocking: Blocking, streams: _Streams, awaited: _Awaited) -> list[Sync]:
+    calls, row = activity.calls, blocking.row
+    usual, begun = _usual_tails(activity, blocking), streams.begun.tolist()
+    columns = (blocking.kind, calls.start[row], calls.end[row], calls.name[row], blocking.awaited, awaited.record)
     result = []
-    for i, (kind, begin, finish, last, stream, link, known_) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        duration, base = finish - begin, blocking.base[names[i]]
-        copy = kind == COPY
-        waits_for = own[i] if copy else (stream,) if stream >= 0 else () if link >= 0 else devices[i]
-        if kind == STREAM_SYNC and known_ >= 0 and stream < 0:
-            waits_for = ()
-        waits = link >= 0 or any(begun[number_] <= begin for number_ in waits_for)
-        awaited = last if waits else NEVER
-        ready_host = begin + min(base, duration)
+    for i, (kind, start, end, name, last, record) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        waits_for = awaited.streams[i]
+        duration, base, copy = end - start, blocking.base[calls.names[name]], kind == COPY
+        ready_host = start + min(base, duration)
+        waits = record >= 0 or any(begun[number] <= start for number in waits_for)
+        ended = last if waits else NEVER
         if copy:
-            early = NEVER < awaited <= finish
-            slack_host, slack_device = (finish - ready_host, 0) if early else (0, FAR)
+            early = NEVER < ended <= end
+            slack_host, slack_device = (end - ready_host, 0) if early else (0, FAR)
         else:
             # A call that returned before its work is known to have ended was not held by more than its own length.
-            ready_device = min(awaited + usual.get(names[i], _TAIL), finish) if awaited > NEVER else NEVER
+            ready_device = min(ended + usual.get(name, _TAIL), end) if ended > NEVER else NEVER
             tight = max(ready_host, ready_device)
             slack_host, slack_device = tight - ready_host, min(tight - ready_device, FAR)
-        result.append(Sync(copy, duration, base, waits_for, link, slack_host, slack_device))
-        items.append(_item(SYNC, begin, threads[i], i))
+        result.append(Sync(copy, duration, base, waits_for, record, slack_host, slack_device))
     return result
 
 
-def _own_streams(activity: Activity, blocking: Blocking, number: npt.NDArray[np.int32]) -> list[tuple[int, ...]]:
+def _usual_tails(activity: Activity, blocking: Blocking) -> dict[int, int]:
+    """Usual time (ns) from the end of the awaited work to the return of a call, by name of the API."""
+    start, end = activity.calls.start[blocking.row], activity.calls.end[blocking.row]
+    name = activity.calls.name[blocking.row]
+    held = (blocking.kind != COPY) & (start < blocking.awaited) & (blocking.awaited <= end)
+    tail = end - blocking.awaited
+    samples = {int(code): tail[held & (name == code)] for code in distinct(np.sort(name[held]))}
+    return {code: low_median(sample) for code, sample in samples.items() if len(sample) >= _ENOUGH}
+
+
+def _own_streams(activity: Activity, blocking: Blocking, number: Small) -> list[tuple[int, ...]]:
     """By blocking call the streams that its own operations ran on."""
     of_call = np.full(len(activity.calls), -1, dtype=np.int32)
     launched = np.flatnonzero(activity.launch >= 0)
@@ -408,9 +419,10 @@ def _own_streams(activity: Activity, blocking: Blocking, number: npt.NDArray[np.
     return [(stream,) if stream >= 0 else () for stream in of_call[blocking.row].tolist()]
 
 
-def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list[Item]) -> None:
+def _hand_offs(activity: Activity, blocking: Blocking, tids: Column) -> list[Item]:
     """Where a thread goes on because another thread of the process, that ended a call in its silence, let it."""
     calls = activity.calls
+    items: list[Item] = []
     active = activity.launches | activity.is_api("alloc")
     active[blocking.row] = True
     busy = distinct(np.sort(calls.tid[active]))
@@ -437,6 +449,7 @@ def _hand_offs(activity: Activity, blocking: Blocking, tids: Column, items: list
                 _item(HAND_OFF, int(when), number, int(from_))
                 for when, from_ in zip(calls.start[own[handed]], np.searchsorted(tids, source[handed]), strict=True)
             ]
+    return items
 
 
 def _silent_since(activity: Activity, rows: Column | slice = slice(None)) -> Column:
@@ -445,7 +458,7 @@ def _silent_since(activity: Activity, rows: Column | slice = slice(None)) -> Col
     return np.where(before >= 0, activity.calls.end[before], NEVER)
 
 
-def _group(chains: Chains, interval: npt.NDArray[np.int32], end: Column, threads: int) -> Grouping:
+def _group(chains: Chains, interval: Small, end: Column, threads: int) -> Grouping:
     empty = np.empty(0, dtype=np.int64)
     if not len(chains.op):
         return Grouping(_small(empty), empty, empty, [], [], [], [], [], [])
