@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from nsys_sync._version import __version__
 from nsys_sync.analysis.findings import (
+    TOOL,
     Confidence,
+    Document,
     Note,
     Plain,
     Report,
@@ -27,7 +28,6 @@ from nsys_sync.analysis.findings import (
     SiteClass,
     SiteProcess,
     StackOrigin,
-    Tool,
     WhatIf,
 )
 from nsys_sync.errors import UsageError
@@ -132,15 +132,13 @@ class Prediction(Plain, frozen=True, kw_only=True):
     holds: bool
 
 
-class Comparison(Plain, frozen=True, kw_only=True):
+class Comparison(Document, frozen=True, kw_only=True):
     """Everything that changed between two sides.
 
     outcome: of the step time. noise_known: both sides have two captures or more. sites is null where sites cannot be
     told apart on both sides; ``sites_reason`` says why.
     """
 
-    format: int
-    tool: Tool
     basis: Basis
     before: Side
     after: Side
@@ -155,10 +153,6 @@ class Comparison(Plain, frozen=True, kw_only=True):
     def quantity(self, name: str) -> Change:
         """The change of one total, by its name in ``QUANTITIES``."""
         return next(q for q in self.quantities if q.name == name)
-
-    def to_json(self) -> bytes:
-        """The comparison as UTF-8 JSON, indented, byte for byte the same for the same captures."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -226,7 +220,7 @@ def compare(before: Sequence[Report], after: Sequence[Report]) -> Comparison:
     sites = None if reason else _site_changes(sides)
     return Comparison(
         format=FORMAT,
-        tool=Tool(name="nsys-sync", version=__version__),
+        tool=TOOL,
         basis=sides.basis,
         before=_side("before", sides.before),
         after=_side("after", sides.after),

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
-import msgspec
-
-from nsys_sync._version import __version__
-from nsys_sync.analysis.findings import Plain, Tool
+from nsys_sync.analysis.findings import TOOL, Document, Plain
 from nsys_sync.capture.machine import DriverFacts, Machine, PythonFacts, Space
 from nsys_sync.capture.naming import find_python
 from nsys_sync.capture.nsys import Nsys, find_nsys
@@ -50,17 +47,11 @@ class Check(Plain, frozen=True, kw_only=True):
     fix: str | None = None
 
 
-class Diagnosis(Plain, frozen=True, kw_only=True):
+class Diagnosis(Document, frozen=True, kw_only=True):
     """All checks. works: whether ``profile`` can work here."""
 
-    format: int
-    tool: Tool
     works: bool
     checks: list[Check]
-
-    def to_json(self) -> bytes:
-        """The diagnosis as UTF-8 JSON, indented."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
     @property
     def exit_code(self) -> int:
@@ -77,7 +68,7 @@ def diagnose(
     checks = list(_Doctor(machine, environment, nsys).checks())
     return Diagnosis(
         format=1,
-        tool=Tool(name="nsys-sync", version=__version__),
+        tool=TOOL,
         works=all(check.status != "fail" for check in checks),
         checks=checks,
     )

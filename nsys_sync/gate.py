@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from nsys_sync._version import __version__
-from nsys_sync.analysis.findings import Note, Plain, Report, Site, Tool
+from nsys_sync.analysis.findings import TOOL, Document, Note, Plain, Report, Site
 from nsys_sync.compare import Basis, Comparison, SiteChange, State, compare, share_events, share_wait, step_count
 from nsys_sync.errors import ExitCode, InputError, UsageError
 from nsys_sync.noise import Change
@@ -149,11 +148,9 @@ class JudgedSite(Plain, frozen=True, kw_only=True):
     state: State | None
 
 
-class Gate(Plain, frozen=True, kw_only=True):
+class Gate(Document, frozen=True, kw_only=True):
     """The result of a check."""
 
-    format: int
-    tool: Tool
     status: Status
     captures: list[str]
     limits: list[LimitResult]
@@ -170,10 +167,6 @@ class Gate(Plain, frozen=True, kw_only=True):
             "failed": ExitCode.GATE_FAILED,
             "not_measured": ExitCode.NOTHING_TO_ANALYZE,
         }[self.status]
-
-    def to_json(self) -> bytes:
-        """The result as UTF-8 JSON, indented."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 # Limits and allow-list as people write them
@@ -285,7 +278,7 @@ def check(
     against = _against_baseline(comparison, [*baseline, *reports], accepted) if comparison else None
     return Gate(
         format=FORMAT,
-        tool=Tool(name="nsys-sync", version=__version__),
+        tool=TOOL,
         status=_status(results, against),
         captures=[r.trace.file for r in reports],
         limits=results,

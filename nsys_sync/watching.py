@@ -14,7 +14,9 @@ from typing import IO, Any, Self
 
 from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.sites import Users
-from nsys_sync.analysis.watched import Seen, WatchReport, decode, report
+from nsys_sync.analysis.watch.assemble import report
+from nsys_sync.analysis.watch.findings import WatchReport
+from nsys_sync.analysis.watch.seen import Seen, decode
 from nsys_sync.capture import watching
 from nsys_sync.capture.here import target
 from nsys_sync.capture.naming import Program

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from nsys_sync._version import __version__
 from nsys_sync.analysis import findings as f
 from nsys_sync.analysis import timeline as t
 from nsys_sync.analysis.calls import Activity, Blocking, Events, Mask, blocked_time, copies_of, low_median
@@ -97,7 +96,7 @@ def report(found: Findings, sources: Sources, catalogue: Catalogue) -> f.Report:
     info = _trace_info(found)
     return f.Report(
         format=f.FORMAT,
-        tool=f.Tool(name="nsys-sync", version=__version__),
+        tool=f.TOOL,
         trace=info,
         headline=choose_headline(devices, totals, sites, info.capture, _pauses(found)),
         devices=devices,

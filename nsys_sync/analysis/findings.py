@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from nsys_sync._version import __version__
 from nsys_sync.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,10 +32,25 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(Plain, frozen=True, kw_only=True):
-    """Who wrote the report."""
+    """Who wrote a document."""
 
     name: str
     version: str
+
+
+#: Us.
+TOOL = Tool(name="nsys-sync", version=__version__)
+
+
+class Document(Plain, frozen=True, kw_only=True):
+    """Base of what is written as one JSON file: the number of its format, who wrote it, and what a kind adds."""
+
+    format: int
+    tool: Tool
+
+    def to_json(self) -> bytes:
+        """All of it as UTF-8 JSON, indented, byte for byte the same for the same values."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 class Note(Plain, frozen=True, kw_only=True):
@@ -247,8 +263,10 @@ class SourceLine(Plain, frozen=True, kw_only=True):
     sha256: str
 
 
-class Site(Plain, frozen=True, kw_only=True):
-    """One place in the program that blocks: the innermost user frame together with the leaf frame below it."""
+class SyncPlace(Plain, frozen=True, kw_only=True):
+    """One place in the program that blocks: the innermost user frame together with the leaf frame below it, and what
+    the catalogue makes of it.
+    """
 
     id: str
     rule: str
@@ -263,6 +281,11 @@ class Site(Plain, frozen=True, kw_only=True):
     source_status: SourceStatus
     leaf: Frame | None
     stack: list[Frame]
+
+
+class Site(SyncPlace, frozen=True, kw_only=True):
+    """A place, what its syncs cost, and what to expect without them."""
+
     stack_origin: StackOrigin
     apis: dict[str, int]
     calls: int
@@ -329,11 +352,9 @@ class Headline(Plain, frozen=True, kw_only=True):
     text: str
 
 
-class Report(Plain, frozen=True, kw_only=True):
+class Report(Document, frozen=True, kw_only=True):
     """Everything found in one trace. ``save`` and ``load`` are exact inverses."""
 
-    format: int
-    tool: Tool
     trace: TraceInfo
     headline: Headline
     devices: list[DeviceTime]
@@ -342,10 +363,6 @@ class Report(Plain, frozen=True, kw_only=True):
     steps: list[Steps]
     gaps: Gaps
     what_if: WhatIfs
-
-    def to_json(self) -> bytes:
-        """The report as UTF-8 JSON, indented, byte for byte the same for the same findings."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, name: str = "the report") -> Report:

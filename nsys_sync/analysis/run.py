@@ -85,7 +85,7 @@ def _found(path: str | Path, options: Options) -> Iterator[tuple[assemble.Findin
             gil_held=gil_held,
             predictor=predictor,
         )
-        sources = Sources(trace.capture, options.maps)
+        sources = Sources(trace.capture.sources if trace.capture else {}, options.maps)
         yield findings, assemble.report(findings, sources, catalogue)
 
 

@@ -6,25 +6,29 @@ import hashlib
 import io
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from nsys_sync.analysis.findings import SourceLine, SourceStatus
-from nsys_sync.trace.capture_info import CaptureInfo, SourceFile
+from nsys_sync.trace.capture_info import SourceFile
 
 _AROUND = 3
 _LARGEST = 5_000_000
 
+#: A line with its neighbours, how far to trust it, and the file or its text as it was kept (None unless it can be
+#: trusted as far as is known).
+Found = tuple[SourceLine | None, SourceStatus, Path | str | None]
+
 
 @dataclass
 class Sources:
-    """Looks up source lines: those kept with the capture first, else files on this machine.
+    """Looks up source lines: those in files kept with the capture first, else in files on this machine.
 
-    maps: (old, new) path prefixes, the first that fits is used.
+    kept: by path in the trace. maps: (old, new) path prefixes, the first that fits is used.
     """
 
-    capture: CaptureInfo | None = None
+    kept: Mapping[str, SourceFile] = field(default_factory=dict)
     maps: Sequence[tuple[str, str]] = ()
     _files: dict[str, tuple[Path, str, list[str]] | None] = field(default_factory=dict)
 
@@ -36,13 +40,11 @@ class Sources:
                 return new.rstrip("/") + file[len(prefix) :]
         return file
 
-    def find(self, file: str | None, line: int | None) -> tuple[SourceLine | None, SourceStatus, Path | str | None]:
-        """The line with its neighbours, how far to trust it, and the file or its text as kept with the capture (None
-        unless it can be trusted as far as is known).
-        """
+    def find(self, file: str | None, line: int | None) -> Found:
+        """The line, if it is known here."""
         if not file or not line or line < 1:
             return None, "missing", None
-        kept = self.capture.sources.get(file) if self.capture else None
+        kept = self.kept.get(file)
         if kept is not None and kept.text is not None and line <= len(lines := _lines(kept.text)):
             return _shown(lines, line, kept.sha256), "captured", kept.text
         loaded = self._load(file)

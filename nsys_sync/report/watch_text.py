@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nsys_sync.analysis.watched import PYTORCH
+from nsys_sync.analysis.watch.findings import PYTORCH
 from nsys_sync.report import words
 from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import count, duration, harmless
@@ -18,7 +18,7 @@ from nsys_sync.report.words import count, duration, harmless
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nsys_sync.analysis.watched import WatchReport, WatchSite
+    from nsys_sync.analysis.watch.findings import WatchReport, WatchSite
 
 #: Sites that are listed unless the caller asks for more.
 SITES_SHOWN = 20

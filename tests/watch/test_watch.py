@@ -60,7 +60,8 @@ def test_unmeasured_is_null_and_time_is_of_the_calls_that_could_be_timed(workpla
 
 
 def test_it_shares_the_keys_of_a_report() -> None:
-    from nsys_sync.analysis import findings, watched
+    from nsys_sync.analysis import findings
+    from nsys_sync.analysis.watch import findings as watched
 
     pairs = [
         (findings.Report, watched.WatchReport),

@@ -9,7 +9,9 @@ import pytest
 
 from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.sites import Users
-from nsys_sync.analysis.watched import Seen, WatchReport, decode, report
+from nsys_sync.analysis.watch.assemble import report
+from nsys_sync.analysis.watch.findings import WatchReport
+from nsys_sync.analysis.watch.seen import Seen, decode
 from nsys_sync.report import watch_text
 
 
@@ -153,3 +155,10 @@ def test_one_is_said_as_one() -> None:
 def test_json_is_stable_and_complete() -> None:
     found = made(process(stack(5, 1)))
     assert found.to_json() == made(process(stack(5, 1))).to_json()
+
+
+def test_the_lines_of_a_cell_are_counted_as_python_counts_them() -> None:
+    cell = "/tmp/ipykernel_7/8.py"
+    source = made(process(stack(2, 1), file=cell, sources={cell: "x = ones(3)  # \f\nx.item()\n"})).sites[0].source
+    assert source is not None
+    assert source.lines == {1: "x = ones(3)  # \f", 2: "x.item()"}

@@ -1,51 +1,34 @@
-"""What was seen of a program's syncs from inside it becomes a report: where, how often, and how long if that is known.
-
-A ``WatchReport`` has the keys of a ``Report`` wherever it has something to say: the same paths, the same meaning. What
-watching does not measure is null.
-"""
+"""From what was seen of a program's syncs to a report: where, how often, and how long if that is known."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
 
-import msgspec
-
-from nsys_sync._version import __version__
 from nsys_sync.analysis.calls import COPY, DEVICE_SYNC, EVENT_SYNC, STREAM_SYNC
 from nsys_sync.analysis.catalogue.evidence import Evidence
 from nsys_sync.analysis.catalogue.judge import Catalogue
-from nsys_sync.analysis.findings import (
-    FORMAT,
-    Capture,
-    Fix,
-    Frame,
-    Headline,
-    Note,
-    Plain,
-    ProcessName,
-    SiteClass,
-    SourceLine,
-    SourceStatus,
-    Spread,
-    Steps,
-    Tool,
-)
+from nsys_sync.analysis.findings import FORMAT, TOOL, Capture, Frame, Headline, Note, ProcessName, Spread, Steps
 from nsys_sync.analysis.sites import Place, Users, site_ids
-from nsys_sync.analysis.source import Sources
+from nsys_sync.analysis.source import Found, Sources
+from nsys_sync.analysis.watch.findings import (
+    WatchInfo,
+    WatchLoop,
+    WatchProcess,
+    WatchReport,
+    WatchSite,
+    WatchTotals,
+    WatchTrace,
+)
+from nsys_sync.analysis.watch.seen import Seen, SeenProcess, SeenStack
 from nsys_sync.errors import NothingToAnalyze
-from nsys_sync.trace.tables import StackFrame
+from nsys_sync.trace.capture_info import SourceFile
 
-#: What PyTorch's warning is called in ``seen_by``; other names are those of calls.
-PYTORCH = "pytorch"
 #: What this mode does not see, in words.
 BLIND = (
     "Not seen: waits inside C++ code and CUDA libraries, collectives, and frameworks other than PyTorch, CuPy and JAX. "
@@ -58,206 +41,6 @@ _KINDS = {
     "cudaEventSynchronize": EVENT_SYNC,
     "cudaMemcpyAsync": COPY,
 }
-_AROUND = 3
-
-
-class SeenStack(msgspec.Struct, frozen=True):
-    """Syncs of one process with one Python stack, as the program's process tells them.
-
-    frames: positions in the process's frames, innermost first. allowed: calls within ``allow_syncs``. in_loop: calls
-    between the first and the last step boundary. waits: calls by their time (ns, three digits), of those whose time is
-    known; total_ns, max_ns: of the same calls, exact. copy: direction of a copy as in COPY_KINDS; max_bytes: of the
-    largest one.
-    """
-
-    seen_by: str
-    api: str | None
-    frames: list[int]
-    calls: int
-    allowed: int
-    in_loop: int
-    waits: dict[int, int]
-    total_ns: int | None
-    max_ns: int | None
-    copy: str | None
-    max_bytes: int | None
-    threads: list[int]
-
-
-class SeenProcess(msgspec.Struct, frozen=True):
-    """What one process of the program tells.
-
-    steps: boundaries seen; steps_counted: steps between those that count. left_out: calls before the steps that count.
-    frames: (function, file, line). sources: texts that no file holds. cuda: whether CUDA was in use. debug_mode:
-    whether its PyTorch has the sync debug mode. final: false if the process could not tell its last words.
-    """
-
-    pid: int
-    name: str
-    rank: int | None
-    steps: int
-    steps_counted: int
-    steps_from: Literal["optimizer", "user"] | None
-    left_out: int
-    stopped_at: str | None
-    frames: list[StackFrame]
-    stacks: list[SeenStack]
-    sources: dict[str, str]
-    torch: str | None
-    debug_mode: bool
-    frameworks: list[str]
-    cuda: bool
-    final: bool = True
-
-
-class WatchInfo(Plain, frozen=True, kw_only=True):
-    """How the program was watched. steps_skipped: of ``--after-steps``; stopped_at: where ``--error`` stopped it."""
-
-    pytorch: str | None
-    frameworks: list[str]
-    steps_skipped: int
-    calls_left_out: int
-    stopped_at: str | None
-
-
-class WatchTrace(Plain, frozen=True, kw_only=True):
-    """Where the numbers come from; file is the program's name."""
-
-    file: str
-    sha256: None
-    nsys_version: None
-    schema_version: None
-    driver: None
-    cuda: None
-    captured_utc: str
-    python_frames: Literal["recorded"]
-    capture: Capture
-    devices: None
-    processes: list[ProcessName]
-    warnings: list[Note]
-
-
-class WatchTotals(Plain, frozen=True, kw_only=True):
-    """Sums over all sites. wait_ns is that of the calls whose time is known (timed_calls)."""
-
-    host_blocking_calls: int
-    sync_events: int
-    timed_calls: int
-    allowed_calls: int
-    device_waits: None
-    wait_ns: int | None
-    host_blocked_ns: None
-    thread_blocked_ns: None
-    idle_ns: None
-    idle_from_syncs_ns: None
-    recoverable_ns: None
-    recoverable_all_ns: None
-
-
-class WatchLoop(Plain, frozen=True, kw_only=True):
-    """The part of a site's calls between a process's first and last step boundary."""
-
-    events: int
-    wait_ns: None
-
-
-class WatchProcess(Plain, frozen=True, kw_only=True):
-    """A site's share in one process; in_loop is null where the process has no steps."""
-
-    pid: int
-    calls: int
-    events: int
-    wait_ns: int | None
-    recoverable_ns: None
-    in_loop: WatchLoop | None
-
-
-class WatchSite(Plain, frozen=True, kw_only=True):
-    """One place in the program that waits.
-
-    wait_ns: wall time of the calls that Python could time (timed_calls of calls), null where it could time none.
-    seen_by: calls by how they were seen: PyTorch's warning, or the call itself. allowed: calls in ``allow_syncs``.
-    """
-
-    id: str
-    rule: str
-    title: str
-    class_: SiteClass = msgspec.field(name="class")
-    class_basis: str
-    fix: Fix | None
-    file: str | None
-    line: int | None
-    function: str | None
-    source: SourceLine | None
-    source_status: SourceStatus
-    leaf: Frame | None
-    stack: list[Frame]
-    stack_origin: Literal["exact"]
-    apis: dict[str, int]
-    calls: int
-    events: int
-    calls_per_step: float | None
-    wait_ns: Spread | None
-    idle_ns: None
-    copy_in_call_ns: None
-    recoverable_ns: None
-    bytes: None
-    by_process: list[WatchProcess]
-    by_device: None
-    threads: int
-    what_if: None
-    native: list[str]
-    origins: dict[str, int]
-    blocks_graph_capture: bool
-    gil_held_ns: None
-    seen_by: dict[str, int]
-    timed_calls: int
-    allowed: int
-
-
-class WatchReport(Plain, frozen=True, kw_only=True):
-    """Everything that was seen; ``save`` it as JSON of format 1."""
-
-    format: int
-    tool: Tool
-    trace: WatchTrace
-    watch: WatchInfo
-    headline: Headline
-    devices: None
-    totals: WatchTotals
-    sites: list[WatchSite]
-    steps: list[Steps]
-    gaps: None
-    what_if: None
-
-    def to_json(self) -> bytes:
-        """The report as UTF-8 JSON, indented."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
-
-    @property
-    def not_allowed(self) -> int:
-        """Calls that ``allow_syncs`` does not cover."""
-        return self.totals.host_blocking_calls - self.totals.allowed_calls
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A finished watch.
-
-    program: its name. told: what the processes told. exit_code: the program's, None for a part of this process.
-    started: ns since the epoch. after_steps: steps that were to be left out.
-    """
-
-    program: str
-    told: Sequence[SeenProcess]
-    started: int
-    exit_code: int | None = None
-    after_steps: int = 0
-
-
-def decode(told: Sequence[dict[str, Any]]) -> list[SeenProcess]:
-    """The processes' own words, checked."""
-    return [msgspec.convert(words, SeenProcess, str_keys=True) for words in told]
 
 
 def report(seen: Seen, users: Users, catalogue: Catalogue) -> WatchReport:
@@ -266,13 +49,11 @@ def report(seen: Seen, users: Users, catalogue: Catalogue) -> WatchReport:
     unsaved = {file: text for process in seen.told for file, text in process.sources.items()}
     cells = tuple(file for file in unsaved if _is_cell(file))
     users = Users(project=(*users.project, *cells), library=users.library)
-    with _text_files(unsaved) as files:
-        lines = _Lines(seen.started, unsaved, files)
-        sites = _sites(seen, users, catalogue, lines)
+    sites = _sites(seen, users, catalogue, Sources(_kept(unsaved)))
     totals = _totals(sites)
     return WatchReport(
         format=FORMAT,
-        tool=Tool(name="nsys-sync", version=__version__),
+        tool=TOOL,
         trace=_trace(seen),
         watch=WatchInfo(
             pytorch=next((p.torch for p in seen.told if p.torch), None),
@@ -391,20 +172,23 @@ def _gather(seen: Seen, users: Users) -> list[_Gathered]:
     return list(found.values())
 
 
-def _sites(seen: Seen, users: Users, catalogue: Catalogue, lines: _Lines) -> list[WatchSite]:
+def _sites(seen: Seen, users: Users, catalogue: Catalogue, sources: Sources) -> list[WatchSite]:
     gathered = _gather(seen, users)
     ids = site_ids([g.place for g in gathered], users)
     steps = sum(p.steps_counted for p in seen.told)
-    sites = [_site(g, i, steps, catalogue, lines) for g, i in zip(gathered, ids, strict=True)]
+    sites = [
+        _site(g, i, steps, catalogue, _find(sources, g.place.user, seen.started))
+        for g, i in zip(gathered, ids, strict=True)
+    ]
     return sorted(sites, key=lambda s: (-s.calls, s.file or "", s.line or 0, s.id))
 
 
-def _site(gathered: _Gathered, site_id: str, steps: int, catalogue: Catalogue, lines: _Lines) -> WatchSite:
+def _site(gathered: _Gathered, site_id: str, steps: int, catalogue: Catalogue, found: Found) -> WatchSite:
     place, stacks = gathered.place, [stack for _, stack in gathered.stacks]
     calls = sum(stack.calls for stack in stacks)
     per_step = round(sum(stack.in_loop for stack in stacks) / steps, 4) if steps else None
     apis = gathered.count("api")
-    source, status, readable = lines.find(place.user)
+    source, status, readable = found
     verdict = catalogue.judge(
         Evidence(
             apis=frozenset(apis),
@@ -503,41 +287,23 @@ def _is_cell(file: str) -> bool:
     return "ipykernel_" in file or file.startswith(("<ipython-input", "<stdin>", "<python-input"))
 
 
-@contextmanager
-def _text_files(texts: dict[str, str]) -> Iterator[dict[str, Path]]:
-    """Files with the texts that have none, while they are looked at."""
-    with tempfile.TemporaryDirectory(prefix="nsys-sync-") as folder:
-        files = {}
-        for number, (name, text) in enumerate(texts.items()):
-            files[name] = Path(folder, f"{number}.py")
-            files[name].write_text(text, "utf-8", "replace")
-        yield files
+def _kept(texts: dict[str, str]) -> dict[str, SourceFile]:
+    """Texts that no file holds, as if they had been kept with a capture."""
+    return {
+        file: SourceFile(sha256=sha256(text.encode("utf-8", "replace")).hexdigest(), lines={}, text=text)
+        for file, text in texts.items()
+    }
 
 
-@dataclass
-class _Lines:
-    """Source lines as they were when the program ran. started: ns since the epoch."""
-
-    started: int
-    texts: dict[str, str]
-    files: dict[str, Path]
-    saved: Sources = field(default_factory=Sources)
-
-    def find(self, frame: Frame | None) -> tuple[SourceLine | None, SourceStatus, Path | str | None]:
-        """As ``Sources.find``: the line, how far to trust it, and a file with the program around it."""
-        if frame is None:
-            return None, "missing", None
-        if frame.file in self.texts:
-            text = self.texts[frame.file]
-            lines = text.splitlines()
-            near = range(max(1, frame.line - _AROUND), min(frame.line + _AROUND, len(lines)) + 1)
-            shown = SourceLine(lines={n: lines[n - 1] for n in near}, sha256=sha256(text.encode()).hexdigest())
-            return shown, "captured", self.files[frame.file]
-        line, status, path = self.saved.find(frame.file, frame.line)
-        if not isinstance(path, Path) or status != "found_unverified":
-            return line, status, path
-        # The program read its files when it began or later; what has not changed since then is what it ran.
-        return (line, "captured", path) if path.stat().st_mtime_ns <= self.started else (line, "changed", None)
+def _find(sources: Sources, frame: Frame | None, started: int) -> Found:
+    """As ``Sources.find``, of a program that was started then (ns since the epoch)."""
+    if frame is None:
+        return None, "missing", None
+    line, status, program = sources.find(frame.file, frame.line)
+    if not isinstance(program, Path) or status != "found_unverified":
+        return line, status, program
+    # The program read its files when it began or later; what has not changed since then is what it ran.
+    return (line, "captured", program) if program.stat().st_mtime_ns <= started else (line, "changed", None)
 
 
 # --- around them -----------------------------------------------------------------------------------------
