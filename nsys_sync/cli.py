@@ -488,6 +488,48 @@ def diff(
 
 
 @app.command()
+def ranks(
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="One trace of all ranks of a run, or one of each.")
+    ],
+    html: Annotated[str | None, typer.Option(metavar="PATH", help="Write the ranks as a page.")] = None,
+    json: Annotated[str | None, typer.Option(metavar="PATH", help="Write the ranks as JSON (- is stdout).")] = None,
+    force: Force = False,
+    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    step: Step = None,
+    skip_first: SkipFirst = 0,
+    project: ProjectFolders = [],
+    library: LibraryFolders = [],
+    map_path: MapPath = [],
+    rules: Rules = None,
+) -> None:
+    """Lay the ranks of a run side by side: which one holds the others, for how long, and behind which syncs."""
+    outputs = Outputs(force, [*traces, rules], html=html, json=json)
+    from nsys_sync.analysis.options import Options
+    from nsys_sync.inputs import path_maps, read_ranks
+    from nsys_sync.ranks import compare_ranks, members
+
+    options = Options(
+        step=step,
+        project=tuple(project),
+        library=tuple(library),
+        maps=tuple(path_maps(map_path)),
+        skip_first=skip_first,
+        rules=rules,
+    )
+    found = compare_ranks(members(read_ranks(traces, options, say)))
+
+    from nsys_sync.report import ranks_text
+
+    ranks_text.render(found, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
+    outputs.write("json", found.to_json)
+    if html is not None:
+        from nsys_sync.report.ranks_html import ranks_page
+
+        outputs.write("html", lambda: ranks_page(found).encode("utf-8"))
+
+
+@app.command()
 def check(
     traces: Annotated[
         list[Path], typer.Argument(metavar="TRACE...", help="Captures of one program, or saved reports (.json).")

@@ -12,6 +12,7 @@ from nsys_sync.analysis.options import Options
 from nsys_sync.errors import UsageError
 
 if TYPE_CHECKING:
+    from nsys_sync.analysis.collectives import Collectives
     from nsys_sync.analysis.timeline import Timeline
 
 NSYS_REPORTS = (".nsys-rep", ".qdrep")
@@ -75,6 +76,20 @@ def read_baseline(paths: Sequence[Path], options: Options, say: Say = lambda _: 
     """The reports of a baseline: a saved one as it was made, but it cannot be narrowed (UsageError)."""
     narrowed = Options(skip_first=options.skip_first, low=options.low, high=options.high, within=options.within)
     return [read(path, narrowed if path.suffix == ".json" else options, say) for path in paths]
+
+
+def read_ranks(
+    paths: Sequence[Path], options: Options | None = None, say: Say = lambda _: None
+) -> list[tuple[Report, list[Collectives]]]:
+    """The report of each input and the collectives in it. Raises what ``read`` raises."""
+    from nsys_sync.analysis.collectives import find_collectives
+
+    found = []
+    for path in paths:
+        report, timeline = read_and_draw(path, options, say)
+        # What is kept of a timeline is small.
+        found.append((report, find_collectives(report, timeline) if timeline is not None else []))
+    return found
 
 
 def two_sides(

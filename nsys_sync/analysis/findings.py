@@ -391,6 +391,10 @@ class Report(Document, frozen=True, kw_only=True):
             raise InputError(
                 "not-a-report", f"{name} is a comparison, not a report of one trace.", "Give the traces it compares."
             )
+        if head.ranks is not None:
+            raise InputError(
+                "not-a-report", f"{name} compares ranks, it is no report of one trace.", "Give the traces it compares."
+            )
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -461,3 +465,4 @@ class _Head(msgspec.Struct):
     tool: Tool
     watch: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
+    ranks: list[Any] | None = None

@@ -14,9 +14,13 @@ from nsys_sync.analysis import findings as f
 from nsys_sync.analysis.run import analyze_and_draw
 from nsys_sync.analysis.timeline import Timeline
 from nsys_sync.compare import compare
+from nsys_sync.inputs import read_ranks
+from nsys_sync.ranks import compare_ranks, members
 from nsys_sync.report import html
+from nsys_sync.report.ranks_html import ranks_page
 from tests.browser import chromium
 from tests.browser.conftest import Page
+from tests.ranks.test_ranks import APART
 from tests.report.factory import HOSTILE, MS, make_report, make_site, make_timeline
 
 Show = Callable[..., Page]
@@ -338,6 +342,25 @@ def test_closer_than_the_file_holds_says_so(show: Show) -> None:
         page.one("#timeline").send_keys("+")
     page.view()
     assert "closer than what this file holds" in page.texts("#beyond")[0]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_of_ranks_sorts_filters_and_is_accessible(chrome: Any, tmp_path: Path, dark: bool) -> None:
+    found = compare_ranks(members(read_ranks(APART)))
+    chromium.dark(chrome, on=dark)
+    path = tmp_path / "page.html"
+    path.write_text(ranks_page(found), "utf-8")
+    page = Page(chrome, path)
+    assert page.texts("table.ranks tbody th") == [f"rank {r} ddp-rank{r}.sqlite.xz" for r in (0, 1)]
+    assert page.texts("#shown") == [f"{len(found.sites)} of {len(found.sites)} sites"]
+    next(b for b in page.all("#classes button") if b.text == "avoidable").click()
+    assert page.texts("#table tbody .place") == ["ddp.py:27", "ddp.py:28"]
+    page.one("#clear").click()
+    page.one("th[data-sort=ranks] button").click()
+    assert sorted(page.texts("#table tbody .place")[:2]) in (["ddp.py:19", "ddp.py:25"], ["ddp.py:27", "ddp.py:28"])
+    assert accessibility(page) == []
+    assert page.console() == []
+    assert page.requests() == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
