@@ -312,6 +312,7 @@ class _Screen:
         fixable = next((s for s in words.by_wait(self.report.sites) if s.fix is not None), None)
         lines = [f"nsys-sync rules {words.quoted(fixable.rule)}"] if fixable else []
         lines += [] if self.written else [f"nsys-sync report {words.quoted(self.path)} --html report.html"]
+        lines += [f"nsys-sync ranks {words.quoted(self.path)}"] if len(self.report.trace.processes) > 1 else []
         return Group(Text("Next:"), *[_command(line) for line in lines]) if lines else None
 
 
