@@ -51,6 +51,10 @@ class Activity:
         """Global process ids of these calls."""
         return process_of(self.calls.tid[rows])
 
+    def names_of(self, rows: Column) -> list[str]:
+        """Bare API names of these calls."""
+        return [self.calls.names[code] for code in self.calls.name[rows]]
+
     def is_api(self, *kinds: str) -> Mask:
         """Which calls are of these api kinds."""
         wanted = np.array([kind in kinds for kind in self.api], dtype=bool)

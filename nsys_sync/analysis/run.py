@@ -1,4 +1,4 @@
-"""The whole analysis in one function: read ``analyze`` from top to bottom to know what the tool does."""
+"""The whole analysis in one function: read ``_found`` from top to bottom to know what the tool does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nsys_sync.analysis import assemble
+from nsys_sync.analysis.assemble.found import Findings
+from nsys_sync.analysis.assemble.report import make_report
+from nsys_sync.analysis.assemble.timeline import make_timeline
 from nsys_sync.analysis.calls import connect, find_blocking
 from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import Report
@@ -22,7 +24,7 @@ from nsys_sync.analysis.timeline import Timeline
 from nsys_sync.analysis.whatif.predictor import Predictor
 from nsys_sync.analysis.window import choose_window
 from nsys_sync.errors import NothingToAnalyze
-from nsys_sync.trace.reader import open_trace
+from nsys_sync.trace.reader import Trace, open_trace
 
 
 def analyze(path: str | Path, options: Options | None = None) -> Report:
@@ -38,27 +40,15 @@ def analyze(path: str | Path, options: Options | None = None) -> Report:
 def analyze_and_draw(path: str | Path, options: Options | None = None) -> tuple[Report, Timeline]:
     """The same, and the timeline behind it for what draws one."""
     with _found(path, options or Options()) as (findings, report):
-        return report, assemble.timeline(findings, report)
+        return report, make_timeline(findings, report)
 
 
 @contextmanager
-def _found(path: str | Path, options: Options) -> Iterator[tuple[assemble.Findings, Report]]:
+def _found(path: str | Path, options: Options) -> Iterator[tuple[Findings, Report]]:
+    """What there is in a trace, and the report of it, while the trace is open."""
     catalogue = Catalogue.load(options.rules)
     with _no_cycles(), open_trace(path) as trace:
-        if not len(trace.calls) and not len(trace.ops):
-            raise NothingToAnalyze(
-                "no-cuda-activity",
-                f"No CUDA activity was recorded in {trace.path}.",
-                "Likely causes, most frequent first: the capture range never reached the GPU work; CUDA tracing was "
-                "off (-t cuda); the work ran in a process that nsys did not follow; another profiler "
-                "(torch.profiler) held CUPTI.",
-            )
-        if not len(trace.calls):
-            raise NothingToAnalyze(
-                "no-api-calls",
-                f"No CUDA API calls are in {trace.path}, only GPU work, so nothing tells where the host waited.",
-                "Export the report again with all its tables, or profile again: nsys-sync profile SCRIPT",
-            )
+        _refuse_nothing(trace)
         activity = connect(trace)
         blocking, events = find_blocking(trace, activity)
         steps = find_steps(trace.ranges, activity, options.step)
@@ -66,11 +56,11 @@ def _found(path: str | Path, options: Options) -> Iterator[tuple[assemble.Findin
         steps = [s for s in (s.within(window.low, window.high) for s in steps) if len(s.row)]
         stacks = find_stacks(trace, activity, blocking, events)
         users = Users(options.project, options.library)
-        places, site = find_sites(stacks, blocking, events, assemble.api_names(activity, blocking), users)
+        places, site = find_sites(stacks, blocking, events, activity.names_of(blocking.row), users)
         charged = blame(activity, blocking, events, window)
         gil_held = None if trace.gil is None else held_while_others_waited(trace.gil, activity, blocking, events)
         predictor = Predictor.build(trace, activity, blocking, events, steps, charged, options)
-        findings = assemble.Findings(
+        findings = Findings(
             trace=trace,
             activity=activity,
             blocking=blocking,
@@ -86,7 +76,25 @@ def _found(path: str | Path, options: Options) -> Iterator[tuple[assemble.Findin
             predictor=predictor,
         )
         sources = Sources(trace.capture.sources if trace.capture else {}, options.maps)
-        yield findings, assemble.report(findings, sources, catalogue)
+        yield findings, make_report(findings, sources, catalogue)
+
+
+def _refuse_nothing(trace: Trace) -> None:
+    """Without calls there is nothing that could have waited."""
+    if not len(trace.calls) and not len(trace.ops):
+        raise NothingToAnalyze(
+            "no-cuda-activity",
+            f"No CUDA activity was recorded in {trace.path}.",
+            "Likely causes, most frequent first: the capture range never reached the GPU work; CUDA tracing was "
+            "off (-t cuda); the work ran in a process that nsys did not follow; another profiler "
+            "(torch.profiler) held CUPTI.",
+        )
+    if not len(trace.calls):
+        raise NothingToAnalyze(
+            "no-api-calls",
+            f"No CUDA API calls are in {trace.path}, only GPU work, so nothing tells where the host waited.",
+            "Export the report again with all its tables, or profile again: nsys-sync profile SCRIPT",
+        )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ _LARGEST = 5_000_000
 
 #: A line with its neighbours, how far to trust it, and the file or its text as it was kept (None unless it can be
 #: trusted as far as is known).
-Found = tuple[SourceLine | None, SourceStatus, Path | str | None]
+FoundLine = tuple[SourceLine | None, SourceStatus, Path | str | None]
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Sources:
                 return new.rstrip("/") + file[len(prefix) :]
         return file
 
-    def find(self, file: str | None, line: int | None) -> Found:
+    def find(self, file: str | None, line: int | None) -> FoundLine:
         """The line, if it is known here."""
         if not file or not line or line < 1:
             return None, "missing", None

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from nsys_sync.analysis import run
+from nsys_sync.analysis.assemble.headline import choose_headline, ms
 from nsys_sync.analysis.findings import (
     Capture,
     CopyOnly,
@@ -17,7 +18,6 @@ from nsys_sync.analysis.findings import (
     Slowdown,
     Totals,
 )
-from nsys_sync.analysis.headline import choose_headline, ms
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.timeline import CAUSES
 from tests.builder import TraceBuilder

@@ -15,7 +15,7 @@ from nsys_sync.analysis.catalogue.evidence import Evidence
 from nsys_sync.analysis.catalogue.judge import Catalogue
 from nsys_sync.analysis.findings import FORMAT, TOOL, Capture, Frame, Headline, Note, ProcessName, Spread, Steps
 from nsys_sync.analysis.sites import Place, Users, site_ids
-from nsys_sync.analysis.source import Found, Sources
+from nsys_sync.analysis.source import FoundLine, Sources
 from nsys_sync.analysis.watch.findings import (
     WatchInfo,
     WatchLoop,
@@ -183,7 +183,7 @@ def _sites(seen: Seen, users: Users, catalogue: Catalogue, sources: Sources) -> 
     return sorted(sites, key=lambda s: (-s.calls, s.file or "", s.line or 0, s.id))
 
 
-def _site(gathered: _Gathered, site_id: str, steps: int, catalogue: Catalogue, found: Found) -> WatchSite:
+def _site(gathered: _Gathered, site_id: str, steps: int, catalogue: Catalogue, found: FoundLine) -> WatchSite:
     place, stacks = gathered.place, [stack for _, stack in gathered.stacks]
     calls = sum(stack.calls for stack in stacks)
     per_step = round(sum(stack.in_loop for stack in stacks) / steps, 4) if steps else None
@@ -295,7 +295,7 @@ def _kept(texts: dict[str, str]) -> dict[str, SourceFile]:
     }
 
 
-def _find(sources: Sources, frame: Frame | None, started: int) -> Found:
+def _find(sources: Sources, frame: Frame | None, started: int) -> FoundLine:
     """As ``Sources.find``, of a program that was started then (ns since the epoch)."""
     if frame is None:
         return None, "missing", None
