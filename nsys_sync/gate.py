@@ -2,8 +2,7 @@
 
 What is judged: the sites that no entry of the allow-list accepts. Every capture must hold every limit by itself; limits
 per step hold for the loop of each process, from its first step to its last. Against a baseline, a site in the loop that
-the baseline does not have fails, and so does one that clearly grew (``nsys_sync.noise`` and ``compare`` say what is
-clear).
+the baseline does not have fails, and so does one that clearly grew (``nsys_sync.compare.noise`` says what is clear).
 What a limit needs and the capture does not have is "not measured", which is no pass. Sentences are the renderers'
 (``nsys_sync.report.gate_words``).
 """
@@ -21,9 +20,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from nsys_sync.analysis.findings import TOOL, Document, Note, Plain, Report, Site
-from nsys_sync.compare import Basis, Comparison, SiteChange, State, compare, share_events, share_wait, step_count
+from nsys_sync.compare import compare
+from nsys_sync.compare.comparison import Basis, Comparison, SiteChange, State
+from nsys_sync.compare.measures import share_events, share_wait, step_count
+from nsys_sync.compare.noise import Change
 from nsys_sync.errors import ExitCode, InputError, UsageError
-from nsys_sync.noise import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

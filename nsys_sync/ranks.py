@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from nsys_sync._version import __version__
-from nsys_sync.analysis.findings import Plain, Report, Site, SiteClass, SiteProcess, Tool
-from nsys_sync.compare import Basis, share_events, share_wait
+from nsys_sync.analysis.findings import TOOL, Document, Plain, Report, Site, SiteClass, SiteProcess
+from nsys_sync.compare.comparison import Basis
+from nsys_sync.compare.measures import share_events, share_wait, source_text
 from nsys_sync.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,22 +98,16 @@ class Meetings(Plain, frozen=True, kw_only=True):
     reason: str | None
 
 
-class Ranks(Plain, frozen=True, kw_only=True):
+class Ranks(Document, frozen=True, kw_only=True):
     """All ranks of a run, by rank where all are known, else as given; sites by what they hold, then by wait.
 
     basis: whether syncs are counted in the steps, from the first to the last, or, where a rank has none, in all.
     """
 
-    format: int
-    tool: Tool
     basis: Basis
     ranks: list[Rank]
     meetings: Meetings
     sites: list[RankSite]
-
-    def to_json(self) -> bytes:
-        """The summary as UTF-8 JSON, indented, byte for byte the same for the same traces."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def compare_ranks(found: Sequence[Member]) -> Ranks:
     basis: Basis = "step" if stepping.issuperset((m.file, m.pid) for m in found) else "capture"
     return Ranks(
         format=FORMAT,
-        tool=Tool(name="nsys-sync", version=__version__),
+        tool=TOOL,
         basis=basis,
         ranks=[_rank(member, parts, place, basis) for place, member in enumerate(found)],
         meetings=Meetings(count=0, steps=0, tolerance_ns=0, reason=meeting)
@@ -341,7 +335,7 @@ def _sites(found: Sequence[Member], parts: _Parts | None, basis: Basis) -> list[
             file=site.file,
             line=site.line,
             function=site.function,
-            source=site.source.lines.get(site.line, "").strip() or None if site.source and site.line else None,
+            source=source_text(site),
             events=[None if s is None else share_events(s, basis) for s in shares[id_]],
             wait_ns=[None if s is None else share_wait(s, basis) for s in shares[id_]],
             holds_ns=None if by_site is None else by_site.get(id_, 0),

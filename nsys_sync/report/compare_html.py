@@ -12,8 +12,8 @@ from nsys_sync.report.words import harmless, short_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nsys_sync.compare import Basis, Comparison, SiteChange
-    from nsys_sync.noise import Change, Sample, Unit
+    from nsys_sync.compare.comparison import Basis, Comparison, SiteChange
+    from nsys_sync.compare.noise import Change, Sample, Unit
 
 
 def write_comparison(comparison: Comparison, path: str | Path, *, force: bool = False) -> Path:

@@ -13,8 +13,8 @@ from nsys_sync.report.terminal import paragraphs, show
 from nsys_sync.report.words import harmless, short_names
 
 if TYPE_CHECKING:
-    from nsys_sync.compare import Comparison, SiteChange, SiteSide
-    from nsys_sync.noise import Change
+    from nsys_sync.compare.comparison import Comparison, SiteChange, SiteSide
+    from nsys_sync.compare.noise import Change
 
 #: Sites that are listed unless the caller asks for more.
 SITES_SHOWN = 20

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from nsys_sync.report.words import NOT_MEASURED, count, duration, harmless, scale, span
 
 if TYPE_CHECKING:
-    from nsys_sync.compare import Basis, Comparison, Prediction, Side, SiteChange, SiteSide, State
-    from nsys_sync.noise import Change, Sample, Unit
+    from nsys_sync.compare.comparison import Basis, Comparison, Prediction, Side, SiteChange, SiteSide, State
+    from nsys_sync.compare.noise import Change, Sample, Unit
 
 QUANTITIES = {
     "step_time": "step time",

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from nsys_sync.analysis import findings as f
-from nsys_sync.compare import Comparison, compare
+from nsys_sync.compare import compare
+from nsys_sync.compare.comparison import Comparison
 from nsys_sync.errors import UsageError
 from tests.compare.captures import MS, capture, line, make_site, steps, trace, wait, what_if
 from tests.report.factory import reports

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_sync.analysis import findings as f
-from nsys_sync.compare import Comparison, compare
+from nsys_sync.compare import compare
+from nsys_sync.compare.comparison import Comparison
 from nsys_sync.report import compare_text
 from tests.compare.captures import MS, capture, line, make_site, steps, trace, wait, what_if
 from tests.report.factory import HOSTILE, reports

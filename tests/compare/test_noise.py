@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nsys_sync.noise import FACTORS, Change, Margin, change
+from nsys_sync.compare.noise import FACTORS, Change, Margin, change
 
 Floats = npt.NDArray[np.float64]
 #: How often two sets of captures of the same program may be called different, for one quantity.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from nsys_sync.compare.noise import FACTORS
 from nsys_sync.gate import load_allow
-from nsys_sync.noise import FACTORS
 from tests.capture.conftest import Sandbox, sandbox
 
 __all__ = ["sandbox"]
