@@ -14,10 +14,10 @@ from nsys_sync._version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nsys_sync.analysis.findings import Report
     from nsys_sync.capture.marks import region, step
     from nsys_sync.capture.target.syncs import SyncError
     from nsys_sync.guard import allow_syncs, forbid_syncs
+    from nsys_sync.report.interactive import Report
     from nsys_sync.watching import watch
 
 __all__ = [
@@ -41,8 +41,9 @@ def analyze(path: str | Path, **options: Any) -> Report:
     """
     from nsys_sync.analysis.options import Options
     from nsys_sync.analysis.run import analyze as run
+    from nsys_sync.report.interactive import Report
 
-    return run(path, Options(**options))
+    return Report.of(run(path, Options(**options)))
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -65,7 +66,7 @@ def __getattr__(name: str) -> Any:
 
 
 _LATE = {
-    "Report": "analysis.findings",
+    "Report": "report.interactive",
     "allow_syncs": "guard",
     "forbid_syncs": "guard",
     "region": "capture.marks",

@@ -7,16 +7,12 @@ Times are integer nanoseconds; totals sum the devices.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
 from nsys_sync._version import __version__
 from nsys_sync.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import plotly.graph_objects as go
 
 FORMAT = 1
 
@@ -365,7 +361,7 @@ class Report(Document, frozen=True, kw_only=True):
     what_if: WhatIfs
 
     @classmethod
-    def from_json(cls, data: bytes, name: str = "the report") -> Report:
+    def from_json(cls, data: bytes, name: str = "the report") -> Self:
         """Read a report back. Raises InputError when it is not a report, or of a newer format."""
         try:
             head = msgspec.json.decode(data, type=_Head)
@@ -403,61 +399,13 @@ class Report(Document, frozen=True, kw_only=True):
             ) from None
 
     @classmethod
-    def load(cls, path: str | Path) -> Report:
+    def load(cls, path: str | Path) -> Self:
         """Read a saved report (.json). Raises InputError."""
         path = Path(path)
         try:
             return cls.from_json(path.read_bytes(), path.name)
         except OSError as error:
             raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row a site, for people: times in ns, nested values flattened. pandas is imported here."""
-        import pandas as pd
-
-        return (
-            pd.DataFrame(
-                [
-                    {
-                        "id": s.id,
-                        "file": s.file,
-                        "line": s.line,
-                        "function": s.function,
-                        "rule": s.rule,
-                        "class": s.class_,
-                        "calls": s.calls,
-                        "events": s.events,
-                        "calls_per_step": s.calls_per_step,
-                        "wait_ns": s.wait_ns.total,
-                        "wait_median_ns": s.wait_ns.median,
-                        "wait_max_ns": s.wait_ns.max,
-                        "recoverable_ns": s.recoverable_ns,
-                        "bytes": s.bytes,
-                        "stack_origin": s.stack_origin,
-                    }
-                    for s in self.sites
-                ]
-            ).astype({"line": "Int64", "recoverable_ns": "Int64"})
-            if self.sites
-            else pd.DataFrame()
-        )
-
-    def gaps_frame(self) -> pd.DataFrame:
-        """One row a listed gap (the longest ones, ``gaps.shown`` of ``gaps.total``), times in ns."""
-        import pandas as pd
-
-        columns = list(Gap.__struct_fields__)
-        return pd.DataFrame([[getattr(gap, name) for name in columns] for gap in self.gaps.items], columns=columns)
-
-    def figure(self) -> go.Figure:
-        """The sites by what each could give back, as a plotly figure. plotly is imported here."""
-        from nsys_sync.report.figure import figure
-
-        return figure(self, None)
-
-    def _repr_html_(self) -> str:
-        """The table of sites, for notebooks."""
-        return str(self.to_frame().to_html(index=False))
 
 
 class _Head(msgspec.Struct):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_sync.analysis.findings import Gaps
 from nsys_sync.report.figure import BARS, figure
 from tests.report.factory import HOSTILE, make_report, make_site, make_timeline
 
@@ -38,18 +37,3 @@ def test_hostile_names_are_text(hostile: str) -> None:
         text = figure(report, timeline).to_json()
         assert "<script" not in text
         assert "\x1b" not in text
-
-
-def test_the_gaps_as_a_table() -> None:
-    table = make_report().gaps_frame()
-    assert list(table.columns) == ["device", "start_ns", "end_ns", "cause", "site"]
-    gaps = make_report().gaps.items
-    assert [tuple(row) for row in table.itertuples(index=False)] == [
-        (gap.device, gap.start_ns, gap.end_ns, gap.cause, gap.site) for gap in gaps
-    ]
-    assert len(table) > 0
-
-
-def test_no_gaps_are_a_table_without_rows() -> None:
-    table = make_report(gaps=Gaps(total=0, shown=0, items=[])).gaps_frame()
-    assert (len(table), list(table.columns)) == (0, ["device", "start_ns", "end_ns", "cause", "site"])
