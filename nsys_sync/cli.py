@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from nsys_sync.errors import ExitCode, NsysSyncError, OutputError, UsageError
+from nsys_sync.console import STDOUT, Outputs, run, say, say_error
+from nsys_sync.errors import UsageError
 
 if TYPE_CHECKING:
+    from nsys_sync.analysis.options import Options
     from nsys_sync.profile import Profiled
 
 app = typer.Typer(
@@ -29,9 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-STDOUT = "-"
-_CANNOT_WRITE = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF}
-
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 MapPath = Annotated[
     list[str], typer.Option("--map-path", metavar="OLD=NEW", help="Where the trace's files are on this machine.")
@@ -40,6 +38,10 @@ Step = Annotated[str | None, typer.Option(metavar="NAME", help="The NVTX ranges 
 SkipFirst = Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first steps.")]
 ProjectFolders = Annotated[list[str], typer.Option(metavar="PATH", help="Folder whose code is yours, as in the trace.")]
 LibraryFolders = Annotated[list[str], typer.Option(metavar="PATH", help="Folder whose code is not yours.")]
+ProgramWords = Annotated[
+    list[str],
+    typer.Argument(metavar="PROGRAM", help="A Python script, -m MODULE, or any command; all that follows is its own."),
+]
 Rules = Annotated[Path | None, typer.Option(metavar="FILE", help="Rules of your own that go first.")]
 
 
@@ -51,62 +53,8 @@ class Backtrace(StrEnum):
 
 
 def main() -> None:
-    """Entry point: errors become one sentence on stderr and their exit code."""
-    _open_standard_files()
-    try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
-    except NsysSyncError as error:
-        _say_error(error)
-        sys.exit(int(error.exit_code))
-    except BrokenPipeError:
-        # The reader of our output has gone, as with `| head`: not our failure.
-        _drop_stdout()
-        sys.exit(int(ExitCode.OK))
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is None and error.errno in _CANNOT_WRITE:
-            _drop_stdout()
-            say(f"nsys-sync: Standard output cannot be written: {error.strerror}.")
-            sys.exit(int(ExitCode.ERROR))
-        if os.environ.get("NSYS_SYNC_TRACEBACK"):
-            raise
-        say(f"nsys-sync: internal error: {type(error).__name__}: {error}")
-        say("  Please report it with the output of the same command under NSYS_SYNC_TRACEBACK=1.")
-        sys.exit(int(ExitCode.ERROR))
-
-
-def say(text: str) -> None:
-    """A line for people, beside the output proper."""
-    print(text.encode("utf-8", "replace").decode("utf-8"), file=sys.stderr, flush=True)
-
-
-def _say_error(error: NsysSyncError) -> None:
-    say(f"nsys-sync: {_visible(error.message)}")
-    if error.hint:
-        say(f"  {_visible(error.hint)}")
-
-
-def _visible(text: str) -> str:
-    """Text in which a trace or a file name can have put characters that move a terminal's cursor."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
-
-
-def _open_standard_files() -> None:
-    """Where standard output or error is closed, no file of ours may get its number."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(number)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            # Open for as long as the process lives.
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-
-
-def _drop_stdout() -> None:
-    """Let nothing fail that is still to be written there."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Entry point."""
+    run(app)
 
 
 def _version(wanted: bool) -> None:
@@ -126,53 +74,26 @@ def _common(
     """Find where a GPU program's CPU waits for the GPU, at which Python line, and what that costs."""
 
 
-class Outputs:
-    """The files that a command was asked for; ``-`` is stdout, at most once, and then people's text goes to stderr.
+def _options(
+    step: str | None,
+    skip_first: int,
+    project: Sequence[str],
+    library: Sequence[str],
+    map_path: list[str],
+    rules: Path | None,
+) -> Options:
+    """How traces are read, as far as several commands let it be chosen."""
+    from nsys_sync.analysis.options import Options
+    from nsys_sync.inputs import path_maps
 
-    reads: the files that the command was given, which are never written over.
-    """
-
-    def __init__(self, force: bool, reads: Sequence[Path | None] = (), **targets: str | None) -> None:
-        self._force = force
-        self._targets = {name: target for name, target in targets.items() if target is not None}
-        from nsys_sync.report.files import check_new, is_same
-
-        if list(self._targets.values()).count(STDOUT) > 1:
-            raise UsageError("stdout-twice", "Only one output can go to stdout (-).", "Name files for the others.")
-        if self.stdout_taken and sys.__stdout__ is None:
-            raise OutputError("unwritable", "Standard output cannot be written: it is closed.")
-        files = [check_new(target, force=force) for target in self._targets.values() if target != STDOUT]
-        for file in files:
-            if any(is_same(file, given) for given in reads if given is not None):
-                raise OutputError(
-                    "output-is-input", f"{file} is an input, which is never changed.", "Name another file."
-                )
-        if len({file.resolve() for file in files}) < len(files):
-            raise UsageError("same-output", "Two outputs would go to the same file.", "Name different files.")
-
-    @property
-    def stdout_taken(self) -> bool:
-        """Whether stdout belongs to a file format."""
-        return STDOUT in self._targets.values()
-
-    def write(self, name: str, content: Callable[[], bytes]) -> None:
-        """Write one output, if it was asked for."""
-        target = self._targets.get(name)
-        if target == STDOUT:
-            sys.stdout.buffer.write(content())
-            sys.stdout.buffer.flush()
-        elif target is not None:
-            from nsys_sync.report.files import write_new
-
-            say(f"Written: {write_new(target, content(), force=self._force)}")
-
-    def save(self, name: str, writer: Callable[[Path], Path]) -> None:
-        """Let a writer make one output, if it was asked for; it needs a file."""
-        target = self._targets.get(name)
-        if target == STDOUT:
-            raise UsageError("stdout-file", f"--{name} needs a file, not stdout.", f"Name one: --{name} PATH")
-        if target is not None:
-            say(f"Written: {writer(Path(target))}")
+    return Options(
+        step=step,
+        skip_first=skip_first,
+        project=tuple(project),
+        library=tuple(library),
+        maps=tuple(path_maps(map_path)),
+        rules=rules,
+    )
 
 
 @app.command()
@@ -213,20 +134,16 @@ def report(
     """Show where the host waits for the GPU in a trace, and what it costs."""
     if open_ and html in (None, STDOUT):
         raise UsageError("open-what", "--open needs a dashboard to open.", "Add --html PATH.")
-    outputs = Outputs(force, [trace, rules], html=html, json=json, csv=csv, perfetto=perfetto, sarif=sarif, save=save)
-    from nsys_sync.analysis.options import Options
-    from nsys_sync.inputs import duration_ns, path_maps, read, read_and_draw
+    outputs = Outputs(
+        [trace, rules], force=force, html=html, json=json, csv=csv, perfetto=perfetto, sarif=sarif, save=save
+    )
+    from nsys_sync.inputs import duration_ns, read, read_and_draw
 
-    options = Options(
-        step=step,
-        project=tuple(project),
-        library=tuple(library),
-        maps=tuple(path_maps(map_path)),
-        skip_first=skip_first,
+    options = replace(
+        _options(step, skip_first, project, library, map_path, rules),
         low=None if from_ is None else duration_ns("--from", from_),
         high=None if to is None else duration_ns("--to", to),
         within=within,
-        rules=rules,
         copy_gbps=copy_gbps,
     )
     drawn = html is not None or perfetto is not None
@@ -234,8 +151,7 @@ def report(
 
     from nsys_sync.report import text
 
-    people = sys.stderr if outputs.stdout_taken else sys.stdout
-    text.render(found, file=people, limit=limit or None, path=str(trace), page=html is not None)
+    text.render(found, file=outputs.people, limit=limit or None, path=str(trace), page=html is not None)
     outputs.write("json", found.to_json)
     if csv is not None:
         from nsys_sync.report.data import csv_text
@@ -277,12 +193,7 @@ class _Launcher(TyperCommand):
 
 @app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
 def profile(
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PROGRAM", help="A Python script, -m MODULE, or any command; all that follows is its own."
-        ),
-    ] = [],
+    program: ProgramWords = [],
     capture: Annotated[
         str,
         typer.Option(
@@ -363,18 +274,13 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
     for path in written:
         say(f"Written: {path}")
     if profiled.error is not None:
-        _say_error(profiled.error)
+        say_error(profiled.error)
     raise typer.Exit(profiled.exit_code)
 
 
 @app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
 def watch(
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PROGRAM", help="A Python script, -m MODULE, or any command; all that follows is its own."
-        ),
-    ] = [],
+    program: ProgramWords = [],
     after_steps: Annotated[
         int, typer.Option(min=0, metavar="N", help="Leave out what happens in the first steps (optimizer steps).")
     ] = 0,
@@ -398,7 +304,7 @@ def watch(
     speaks = not rank
     if json is not None and rank is not None:
         json = json.replace("{rank}", str(rank)) if "{rank}" in json else json if speaks else None
-    outputs = Outputs(force, [*map(Path, program), rules], json=json)
+    outputs = Outputs([*map(Path, program), rules], force=force, json=json)
     done = watch_program(
         find_program(program, os.environ),
         Plan(after_steps=after_steps, stop_at_first=error),
@@ -411,12 +317,11 @@ def watch(
     if found is not None:
         from nsys_sync.report import watch_text
 
-        people = sys.stderr if outputs.stdout_taken else sys.stdout
         if speaks:
-            watch_text.render(found, file=people, limit=limit or None, command=shlex.join(program))
+            watch_text.render(found, file=outputs.people, limit=limit or None, command=shlex.join(program))
         outputs.write("json", found.to_json)
     if done.error is not None:
-        _say_error(done.error)
+        say_error(done.error)
     raise typer.Exit(done.exit_code)
 
 
@@ -461,25 +366,17 @@ def diff(
     rules: Rules = None,
 ) -> None:
     """Compare captures before and after a change: sites gone and new, step time, wait and idle, and the noise."""
-    outputs = Outputs(force, [*captures, *before, *after, rules], html=html, json=json)
-    from nsys_sync.analysis.options import Options
+    outputs = Outputs([*captures, *before, *after, rules], force=force, html=html, json=json)
     from nsys_sync.compare import compare
-    from nsys_sync.inputs import path_maps, read_all, two_sides
+    from nsys_sync.inputs import read_all, two_sides
 
-    options = Options(
-        step=step,
-        project=tuple(project),
-        library=tuple(library),
-        maps=tuple(path_maps(map_path)),
-        skip_first=skip_first,
-        rules=rules,
-    )
+    options = _options(step, skip_first, project, library, map_path, rules)
     first, second = two_sides(captures, before, after)
     comparison = compare(read_all(first, options, say), read_all(second, options, say))
 
     from nsys_sync.report import compare_text
 
-    compare_text.render(comparison, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
+    compare_text.render(comparison, file=outputs.people, limit=limit or None)
     outputs.write("json", comparison.to_json)
     if html is not None:
         from nsys_sync.report.compare_html import comparison_page
@@ -504,24 +401,16 @@ def ranks(
     rules: Rules = None,
 ) -> None:
     """Lay the ranks of a run side by side: which one holds the others, for how long, and behind which syncs."""
-    outputs = Outputs(force, [*traces, rules], html=html, json=json)
-    from nsys_sync.analysis.options import Options
-    from nsys_sync.inputs import path_maps, read_ranks
+    outputs = Outputs([*traces, rules], force=force, html=html, json=json)
+    from nsys_sync.inputs import read_ranks
     from nsys_sync.ranks import compare_ranks, members
 
-    options = Options(
-        step=step,
-        project=tuple(project),
-        library=tuple(library),
-        maps=tuple(path_maps(map_path)),
-        skip_first=skip_first,
-        rules=rules,
-    )
+    options = _options(step, skip_first, project, library, map_path, rules)
     found = compare_ranks(members(read_ranks(traces, options, say)))
 
     from nsys_sync.report import ranks_text
 
-    ranks_text.render(found, file=sys.stderr if outputs.stdout_taken else sys.stdout, limit=limit or None)
+    ranks_text.render(found, file=outputs.people, limit=limit or None)
     outputs.write("json", found.to_json)
     if html is not None:
         from nsys_sync.report.ranks_html import ranks_page
@@ -570,24 +459,15 @@ def check(
     rules: Rules = None,
 ) -> None:
     """Fail (exit 3) when captures exceed limits or have new syncs; exit 4 when something was not measured."""
-    outputs = Outputs(force, [*traces, *baseline, allow, rules], sarif=sarif, json=json)
+    outputs = Outputs([*traces, *baseline, allow, rules], force=force, sarif=sarif, json=json)
     from nsys_sync import gate
-    from nsys_sync.analysis.options import Options
-    from nsys_sync.inputs import path_maps, read_all, read_baseline
+    from nsys_sync.inputs import read_all, read_baseline
     from nsys_sync.report.locate import Project
 
     checkout = Project.find(root)
     limits = gate.parse_limits(syncs=max_syncs_per_step, wait=max_wait, idle_from_syncs=max_idle_from_syncs)
     accepted = gate.find_allow(allow, checkout.root)
-    options = Options(
-        step=step,
-        project=tuple(project),
-        library=tuple(library),
-        maps=tuple(path_maps(map_path)),
-        skip_first=skip_first,
-        within=within,
-        rules=rules,
-    )
+    options = replace(_options(step, skip_first, project, library, map_path, rules), within=within)
     found = read_all(traces, options, say)
     known = read_baseline(baseline, options, say)
     result = gate.check(found, limits, baseline=known, allow=accepted, today=gate.today())
@@ -597,11 +477,10 @@ def check(
     from nsys_sync.report.github import commands
     from nsys_sync.report.sarif import dumps
 
-    people = sys.stderr if outputs.stdout_taken else sys.stdout
-    gate_text.render(result, sites, file=people)
+    gate_text.render(result, sites, file=outputs.people)
     if github:
         for command in commands(result, sites, checkout):
-            print(command, file=people)
+            print(command, file=outputs.people)
     outputs.write("sarif", lambda: dumps(sites, checkout, result))
     outputs.write("json", result.to_json)
     raise typer.Exit(int(result.exit_code))
@@ -614,12 +493,12 @@ def doctor(
     force: Force = False,
 ) -> None:
     """Say what works on this machine and how to mend the rest; exit 1 if profile cannot work here."""
-    outputs = Outputs(force, json=json)
+    outputs = Outputs(force=force, json=json)
     from nsys_sync.doctor import diagnose
     from nsys_sync.report import doctor_text
 
     diagnosis = diagnose(nsys)
-    doctor_text.render(diagnosis, file=sys.stderr if outputs.stdout_taken else sys.stdout)
+    doctor_text.render(diagnosis, file=outputs.people)
     outputs.write("json", diagnosis.to_json)
     raise typer.Exit(diagnosis.exit_code)
 
@@ -651,22 +530,21 @@ def show_rules(
     force: Force = False,
 ) -> None:
     """Show the catalogue of syncs, one rule, or what it makes of a source line without a trace."""
-    outputs = Outputs(force, [rules], json=json)
+    outputs = Outputs([rules], force=force, json=json)
     from nsys_sync.analysis.catalogue.judge import Catalogue, line_of
     from nsys_sync.report import catalogue_text
 
     catalogue = Catalogue.load(rules)
-    people = sys.stderr if outputs.stdout_taken else sys.stdout
     if what is None:
-        catalogue_text.render_list(catalogue, file=people)
+        catalogue_text.render_list(catalogue, file=outputs.people)
         outputs.write("json", lambda: catalogue_text.rules_json(catalogue.rules))
     elif (place := line_of(what)) is not None:
         verdict = catalogue.judge_line(*place)
-        catalogue_text.render_verdict(verdict, catalogue.rule(verdict.rule), what, file=people)
+        catalogue_text.render_verdict(verdict, catalogue.rule(verdict.rule), what, file=outputs.people)
         outputs.write("json", lambda: catalogue_text.verdict_json(*place, verdict))
     else:
         rule = catalogue.rule(what)
-        catalogue_text.render_rule(rule, file=people)
+        catalogue_text.render_rule(rule, file=outputs.people)
         outputs.write("json", lambda: catalogue_text.rules_json([rule]))
 
 
