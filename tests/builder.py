@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from nsys_sync.trace.capture_info import TABLE as CAPTURE_TABLE
 
@@ -166,6 +166,14 @@ def bare(name: str) -> str:
     return re.sub(r"(_v\d+)?(_pt[sd][zs])?$", "", name)
 
 
+class Place(TypedDict, total=False):
+    """Where something runs; by default on device 0, in stream 7 of context 1."""
+
+    device: int
+    context: int
+    stream: int
+
+
 @dataclass(frozen=True)
 class Event:
     """One record of a CUDA event."""
@@ -241,18 +249,19 @@ class TraceBuilder:
         end: int,
         corr: int | None = None,
         *,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         name: str = "kernel",
         graph_node: int | None = None,
+        **place: Unpack[Place],
     ) -> None:
         """A kernel; graph_node makes it part of a graph run traced by nodes."""
-        self._place(process, device, context, stream)
         text = self.string(name)
-        self._add(
+        self._op(
             KERNEL,
-            **self._op(process, start, end, corr, device, stream, context),
+            process,
+            start,
+            end,
+            corr,
+            place,
             demangledName=text,
             shortName=text,
             mangledName=text,
@@ -275,22 +284,12 @@ class TraceBuilder:
         *,
         kind: str | tuple[int, int, int] = "device->pageable",
         size: int = 4,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
+        **place: Unpack[Place],
     ) -> None:
         """A copy; kind is a name of COPIES or (srcKind, dstKind, copyKind)."""
-        self._place(process, device, context, stream)
         source, target, operation = COPIES[kind] if isinstance(kind, str) else kind
-        self._add(
-            MEMCPY,
-            **self._op(process, start, end, corr, device, stream, context),
-            bytes=size,
-            copyKind=operation,
-            srcKind=source,
-            dstKind=target,
-            copyCount=1,
-        )
+        values = {"copyKind": operation, "srcKind": source, "dstKind": target}
+        self._op(MEMCPY, process, start, end, corr, place, bytes=size, copyCount=1, **values)
 
     def memset(
         self,
@@ -299,15 +298,11 @@ class TraceBuilder:
         end: int,
         corr: int | None = None,
         *,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         size: int = 4,
+        **place: Unpack[Place],
     ) -> None:
         """A memset."""
-        self._place(process, device, context, stream)
-        place = self._op(process, start, end, corr, device, stream, context)
-        self._add(MEMSET, **place, value=0, bytes=size, memKind=2)
+        self._op(MEMSET, process, start, end, corr, place, value=0, bytes=size, memKind=2)
 
     def graph(
         self,
@@ -316,29 +311,29 @@ class TraceBuilder:
         end: int,
         corr: int | None = None,
         *,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         graph_exec: int = 2,
+        **place: Unpack[Place],
     ) -> None:
         """A run of a CUDA graph traced as one (not in 3.7.2)."""
-        self._place(process, device, context, stream)
-        place = self._op(process, start, end, corr, device, stream, context)
-        self._add(GRAPH_TRACE, **place, graphId=1, graphExecId=graph_exec)
+        self._op(GRAPH_TRACE, process, start, end, corr, place, graphId=1, graphExecId=graph_exec)
 
     def _op(
-        self, process: Process, start: int, end: int, corr: int | None, device: int, stream: int, context: int
-    ) -> dict[str, Value]:
-        return {
-            "start": start,
-            "end": end,
-            "deviceId": device,
-            "contextId": context,
-            "greenContextId": 0,
-            "streamId": stream,
-            "correlationId": corr,
-            "globalPid": process.gpid,
-        }
+        self, table: str, process: Process, start: int, end: int, corr: int | None, place: Place, **values: Value
+    ) -> None:
+        device, context, stream = place.get("device", 0), place.get("context", 1), place.get("stream", 7)
+        self._place(process, device, context, stream)
+        self._add(
+            table,
+            start=start,
+            end=end,
+            deviceId=device,
+            contextId=context,
+            greenContextId=0,
+            streamId=stream,
+            correlationId=corr,
+            globalPid=process.gpid,
+            **values,
+        )
 
     # What surrounds it
 
@@ -701,18 +696,14 @@ class Thread:
         end: int,
         kernel: tuple[int, int] | None = None,
         *,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         corr: int | None = None,
         name: str = "kernel",
+        **place: Unpack[Place],
     ) -> int:
         """cudaLaunchKernel and the kernel (start, end) it starts; None: the kernel's row was lost."""
         corr = self.call("cudaLaunchKernel_v7000", start, end, corr)
         if kernel:
-            self.process.trace.kernel(
-                self.process, *kernel, corr, device=device, stream=stream, context=context, name=name
-            )
+            self.process.trace.kernel(self.process, *kernel, corr, name=name, **place)
         return corr
 
     def copy(
@@ -723,20 +714,16 @@ class Thread:
         *,
         kind: str = "device->pageable",
         size: int = 4,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         corr: int | None = None,
         name: str = "cudaMemcpyAsync_v3020",
         frames: Sequence[Frame] | None = None,
         native: Sequence[str] = (),
+        **place: Unpack[Place],
     ) -> int:
         """A copy call and its operation (start, end) on the GPU."""
         corr = self.call(name, start, end, corr, frames, native)
         if op:
-            self.process.trace.memcpy(
-                self.process, *op, corr, kind=kind, size=size, device=device, stream=stream, context=context
-            )
+            self.process.trace.memcpy(self.process, *op, corr, kind=kind, size=size, **place)
         return corr
 
     def graph_launch(
@@ -746,26 +733,16 @@ class Thread:
         run: tuple[int, int] | None = None,
         nodes: Sequence[tuple[int, int]] = (),
         *,
-        device: int = 0,
-        stream: int = 7,
-        context: int = 1,
         corr: int | None = None,
+        **place: Unpack[Place],
     ) -> int:
         """cudaGraphLaunch, with its run as one row, or as kernels with node ids, or neither."""
         corr = self.call("cudaGraphLaunch_v10000", start, end, corr)
         if run:
-            self.process.trace.graph(self.process, *run, corr, device=device, stream=stream, context=context)
+            self.process.trace.graph(self.process, *run, corr, **place)
         for number, node in enumerate(nodes):
-            self.process.trace.kernel(
-                self.process,
-                *node,
-                corr,
-                device=device,
-                stream=stream,
-                context=context,
-                name="node",
-                graph_node=(1 << 32) + number + 1,
-            )
+            node_id = (1 << 32) + number + 1
+            self.process.trace.kernel(self.process, *node, corr, name="node", graph_node=node_id, **place)
         return corr
 
     # NVTX
