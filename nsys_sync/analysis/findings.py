@@ -156,6 +156,22 @@ class DeviceTime(Plain, frozen=True, kw_only=True):
     idle_reason: str | None
     gaps: int | None
 
+    @classmethod
+    def withheld(cls, device: int, window_ns: int, reason: str) -> DeviceTime:
+        """Of a device whose idle time is not known."""
+        return cls(
+            device=device,
+            window_ns=window_ns,
+            busy_ns=None,
+            compute_busy_ns=None,
+            copy_only_ns=None,
+            idle_ns=None,
+            idle_by_cause_ns=None,
+            idle_status="withheld",
+            idle_reason=reason,
+            gaps=None,
+        )
+
 
 class Totals(Plain, frozen=True, kw_only=True):
     """Sums over all sites and devices (ns, counts).

@@ -71,18 +71,7 @@ def test_nothing_comes_from_elsewhere() -> None:
 
 def test_unmeasured_is_not_zero() -> None:
     site = make_site(recoverable_ns=None, calls_per_step=None, what_if=None)
-    device = f.DeviceTime(
-        device=0,
-        window_ns=5,
-        busy_ns=None,
-        compute_busy_ns=None,
-        copy_only_ns=None,
-        idle_ns=None,
-        idle_by_cause_ns=None,
-        idle_status="withheld",
-        idle_reason="graph replays are not in the trace",
-        gaps=None,
-    )
+    device = f.DeviceTime.withheld(0, 5, "graph replays are not in the trace")
     page = Text(html.page(make_report([site], devices=[device], what_if=f.WhatIfs(all=None, by_class={})), None)).text
     assert "Idle time is not given: graph replays are not in the trace" in page
     assert "not predicted" in page

@@ -82,18 +82,7 @@ def test_any_encoding_can_show_it(encoding: str) -> None:
 
 def test_unmeasured_is_not_zero() -> None:
     site = make_site(recoverable_ns=None, calls_per_step=None, idle_ns=None)
-    device = f.DeviceTime(
-        device=0,
-        window_ns=MS,
-        busy_ns=None,
-        compute_busy_ns=None,
-        copy_only_ns=None,
-        idle_ns=None,
-        idle_by_cause_ns=None,
-        idle_status="withheld",
-        idle_reason="graph replays are not in the trace",
-        gaps=None,
-    )
+    device = f.DeviceTime.withheld(0, MS, "graph replays are not in the trace")
     page = shown(make_report([site], devices=[device], steps=[]))
     assert "–" in next(line for line in page.splitlines() if "GPU 0" in line)
     assert "graph replays are not in the trace" in page

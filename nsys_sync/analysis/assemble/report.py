@@ -56,18 +56,7 @@ def make_report(found: Findings, sources: Sources, catalogue: Catalogue) -> f.Re
 def _device(device: DeviceBusy, charged: Blame) -> f.DeviceTime:
     window = device.high - device.low
     if device.withheld is not None:
-        return f.DeviceTime(
-            device=device.device,
-            window_ns=window,
-            busy_ns=None,
-            compute_busy_ns=None,
-            copy_only_ns=None,
-            idle_ns=None,
-            idle_by_cause_ns=None,
-            idle_status="withheld",
-            idle_reason=device.withheld,
-            gaps=None,
-        )
+        return f.DeviceTime.withheld(device.device, window, device.withheld)
     first, stop = np.searchsorted(charged.gaps.device, [device.device, device.device + 1])
     causes = charged.gaps.causes[first:stop].sum(axis=0, dtype=np.int64)
     return f.DeviceTime(

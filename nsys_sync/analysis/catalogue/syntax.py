@@ -6,10 +6,11 @@ import ast
 import itertools
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from nsys_sync.analysis.source import decoded
 
@@ -32,6 +33,7 @@ _WINDOW = 12
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope = Function | ast.Module
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+T = TypeVar("T", bound=ast.AST)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -65,20 +67,14 @@ class Source:
     @cached_property
     def reads(self) -> dict[str, list[ast.Attribute]]:
         """Where attributes are read, by their name."""
-        found: dict[str, list[ast.Attribute]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                found.setdefault(node.attr, []).append(node)
-        return found
+        read = (n for n in self.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
+        return _grouped(read, lambda node: node.attr)
 
     @cached_property
     def names(self) -> dict[str, list[ast.Name]]:
         """Where names are read, by name."""
-        found: dict[str, list[ast.Name]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                found.setdefault(node.id, []).append(node)
-        return found
+        read = (n for n in self.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        return _grouped(read, lambda node: node.id)
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -110,20 +106,13 @@ class Source:
     @cached_property
     def functions(self) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
         """The file's functions and methods by name."""
-        found: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, []).append(node)
-        return found
+        functions = (n for n in self.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+        return _grouped(functions, lambda node: node.name)
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
         """The file's calls by the last part of the called name."""
-        found: dict[str, list[ast.Call]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Call):
-                found.setdefault(last_name(node.func), []).append(node)
-        return found
+        return _grouped((n for n in self.nodes if isinstance(n, ast.Call)), lambda node: last_name(node.func))
 
     @cached_property
     def statements(self) -> list[ast.stmt]:
@@ -219,6 +208,14 @@ class Source:
     def statements_at(self, line: int) -> list[ast.stmt]:
         """The innermost statements that a line belongs to: one, or several written on it."""
         return [node for node in self.statements if node.lineno <= line <= _header_end(node)]
+
+
+def _grouped(nodes: Iterable[T], name: Callable[[T], str]) -> dict[str, list[T]]:
+    """Nodes by a name."""
+    found: dict[str, list[T]] = {}
+    for node in nodes:
+        found.setdefault(name(node), []).append(node)
+    return found
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, Binding]]:
