@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import sqlite3
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from nsys_sync.trace.tables import Column
+
+if TYPE_CHECKING:
+    import adbc_driver_manager
 
 #: Rows at a time: few enough for their memory to be used again, many enough for Python's part not to count.
 _BATCH_ROWS = 1 << 14
@@ -76,7 +80,6 @@ def fetch(uri: str, sql: str, width: int) -> list[Column]:
     import adbc_driver_manager
     import adbc_driver_sqlite
 
-    parts: list[list[Column]] = [[] for _ in range(width)]
     with (
         adbc_driver_sqlite.connect(uri) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
@@ -84,51 +87,63 @@ def fetch(uri: str, sql: str, width: int) -> list[Column]:
     ):
         statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_BATCH_ROWS)})
         statement.set_sql_query(sql)
-        handle, _ = statement.execute_query()
-        stream = _Stream.from_address(handle.address)
-        _check_types(stream)
-        for batch in _batches(stream):
-            for part, child in zip(parts, batch.children[:width], strict=True):
-                part.append(_column(child.contents))
-    return [np.concatenate(part) if part else np.empty(0, dtype=np.int64) for part in parts]
+        with _answer(statement) as stream:
+            _check_types(stream, width)
+            batches = list(_batches(stream, width))
+    if not batches:
+        return [np.empty(0, dtype=np.int64) for _ in range(width)]
+    return [np.concatenate(parts) for parts in zip(*batches, strict=True)]
 
 
-def _check_types(stream: _Stream) -> None:
+@contextmanager
+def _answer(statement: adbc_driver_manager.AdbcStatement) -> Iterator[_Stream]:
+    """The stream of a statement's result; it ends before the statement does."""
+    handle, _ = statement.execute_query()
+    # In the handle's own memory, so that the handle sees that the stream has been released.
+    stream = _Stream.from_address(handle.address)
+    try:
+        yield stream
+    finally:
+        stream.release(ctypes.addressof(stream))
+
+
+def _check_types(stream: _Stream, width: int) -> None:
     schema = _Schema()
     _call(stream, stream.get_schema, schema)
     try:
-        formats = {schema.children[i].contents.format for i in range(schema.n_children)}
+        formats = [schema.children[i].contents.format for i in range(schema.n_children)]
     finally:
         schema.release(ctypes.addressof(schema))
-    if formats != {_INT64}:
-        raise TypeError(f"columns of Arrow's types {sorted(formats)}")
+    if formats != [_INT64] * width:
+        raise TypeError(f"columns of Arrow's types {formats}")
 
 
-def _batches(stream: _Stream) -> Iterator[_Array]:
-    """Each batch until the next is asked for."""
+def _batches(stream: _Stream, width: int) -> Iterator[list[Column]]:
+    """The columns of each batch, as copies: its own memory is given back before the next one is asked for."""
     while True:
         batch = _Array()
         _call(stream, stream.get_next, batch)
         if not batch.release:
             return
         try:
-            yield batch
+            columns = [_column(child.contents) for child in batch.children[:width]]
         finally:
             batch.release(ctypes.addressof(batch))
+        yield columns
 
 
-def _call(stream: _Stream, function: ctypes._CFunctionType, into: ctypes.Structure) -> None:
+def _call(stream: _Stream, function: Callable[[int, int], int], into: ctypes.Structure) -> None:
     if function(ctypes.addressof(stream), ctypes.addressof(into)):
         message = stream.get_last_error(ctypes.addressof(stream)) or b"it cannot be read to the end"
         raise sqlite3.DatabaseError(message.decode("utf-8", "replace"))
 
 
 def _column(array: _Array) -> Column:
-    """A copy of the values, which are gone with their batch."""
+    """A copy of the values of an array of int64."""
+    if not array.length:
+        return np.empty(0, dtype=np.int64)
     stop = array.offset + array.length
     valid, values = array.buffers[0], array.buffers[1]
-    if not array.length or values is None:
-        return np.empty(0, dtype=np.int64)
     column = np.frombuffer((ctypes.c_int64 * stop).from_address(values), dtype=np.int64)[array.offset :].copy()
     if array.null_count and valid is not None:
         bits = np.frombuffer((ctypes.c_uint8 * (-(-stop // 8))).from_address(valid), dtype=np.uint8)
