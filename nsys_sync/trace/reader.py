@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,15 +9,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
-import msgspec
 import numpy as np
 
 from nsys_sync.errors import InputError
 from nsys_sync.trace import capture_info, files, nvtx
 from nsys_sync.trace.columns import distinct, order, positions
 from nsys_sync.trace.database import LATEST, Database
+from nsys_sync.trace.meta import Meta, read_capture, read_meta
 from nsys_sync.trace.names import api_kind, bare_name
 from nsys_sync.trace.tables import (
     GRAPH,
@@ -40,9 +38,6 @@ from nsys_sync.trace.tables import (
     os_pid,
 )
 
-#: The newest export schema that was read from real nsys exports.
-TESTED_SCHEMA = (3, 20)
-
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _OP_TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": KERNEL,
@@ -55,21 +50,6 @@ _EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _OPTIONAL = (*_OP_TABLES, _SYNC, "CUDA_CALLCHAINS", "NVTX_EVENTS")
 _LAST_DEVICE = 0xFFFF
 _NO_EVENT = (-1, 0, 0xFFFFFFFF)
-
-
-@dataclass(frozen=True)
-class Meta:
-    """Where and how the trace was made; None = not recorded. Only harmless capture options are read."""
-
-    exporter_version: str | None
-    schema_version: str | None
-    driver: str | None
-    cuda: str | None
-    captured_utc: str | None
-    flags: tuple[str, ...]
-    backtrace: str | None
-    sampling: bool | None
-    graphs: Literal["graph", "node"] | None
 
 
 @dataclass
@@ -156,7 +136,7 @@ def _read(db: Database, path: Path, beside: Executor) -> Trace:
     operations = beside.submit(_op_columns, db)
     digest = beside.submit(files.sha256, path)
     warnings: list[tuple[str, str]] = []
-    meta = _meta(db, warnings)
+    meta = read_meta(db, warnings)
     names = _api_names(db)
     marks, python_frames = nvtx.read_marks(db)
     processes = {int(str(k)): str(v) for k, v in db.listed("PROCESSES", "globalPid", "name")}
@@ -176,12 +156,18 @@ def _read(db: Database, path: Path, beside: Executor) -> Trace:
         devices={int(str(k)): str(v) for k, v in db.listed("TARGET_INFO_GPU", "id", "name")},
         processes=processes,
         threads=_threads(db),
-        capture=_capture(db, warnings),
+        capture=read_capture(db, warnings),
         python_frames=python_frames,
         missing=frozenset(name for name in _OPTIONAL if db.table(name) is None),
         warnings=warnings,
         _db=db,
     )
+
+
+def _threads(db: Database) -> dict[int, str]:
+    pairs = sorted((int(str(t)), int(str(n))) for t, n in db.listed("ThreadNames", "globalTid", "nameId"))
+    texts = db.strings(sorted({name for _, name in pairs}))
+    return {tid: texts[name] for tid, name in pairs if name in texts}
 
 
 # --- calls ---------------------------------------------------------------------------------------------------------
@@ -352,106 +338,3 @@ def _native_chains(db: Database, chains: Column) -> dict[int, tuple[NativeFrame,
         )
         for first, stop in pairwise(bounds)
     }
-
-
-# --- what and how ----------------------------------------------------------------------------------------------------
-
-
-def _pairs(db: Database, table: str, keys: Sequence[str]) -> dict[str, str]:
-    """Values of a name/value table for these names only: the environment is in the same table."""
-    if not db.has(table, "name", "value"):
-        return {}
-    marks = ",".join("?" * len(keys))
-    rows = db.rows(f"SELECT name, value FROM {db.table(table)} WHERE name IN ({marks}) AND value IS NOT NULL", keys)
-    return {str(name): str(value) for name, value in sorted(rows, key=str)}
-
-
-_BACKTRACES = {
-    "SYNCHRONOIZATION": "sync",
-    "MEMORY": "memory",
-    "KERNEL": "kernel",
-    "OTHER": "other",
-}
-_OPTIONS = "PROCESS_0:CUDA_BACKTRACE_OPTIONS:"
-
-
-def _meta(db: Database, warnings: list[tuple[str, str]]) -> Meta:
-    export = _pairs(db, "META_DATA_EXPORT", ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"))
-    system = _pairs(db, "TARGET_INFO_SYSTEM_ENV", ("NvDriverVersion", "CudaDriverVersion"))
-    keys = [f"{_OPTIONS}COLLECT_{name}_BACKTRACES" for name in _BACKTRACES]
-    keys += [f"{_OPTIONS}{name}_BACKTRACES_THRESHOLD_NS" for name in _BACKTRACES]
-    options = _pairs(
-        db,
-        "META_DATA_CAPTURE",
-        (
-            *keys,
-            f"{_OPTIONS}COLLECT_PYTHON_BACKTRACES",
-            "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE",
-            "PYTHON_BACKTRACE_SAMPLING_OPTIONS:COLLECT_SAMPLES",
-        ),
-    )
-    schema = export.get("EXPORT_SCHEMA_VERSION")
-    if schema is None or not re.match(r"\d+\.\d+", schema):
-        warnings.append(("unknown-schema", "The export names no schema version; it is read by the tables it has."))
-    elif tuple(int(part) for part in schema.split(".")[:2]) > TESTED_SCHEMA:
-        tested = ".".join(str(part) for part in TESTED_SCHEMA)
-        warnings.append(
-            (
-                "newer-schema",
-                f"Export schema {schema} is newer than the newest that was tested on real exports ({tested}).",
-            )
-        )
-    traced = [
-        f"{short}:{options.get(f'{_OPTIONS}{name}_BACKTRACES_THRESHOLD_NS', '?')}"
-        for name, short in _BACKTRACES.items()
-        if options.get(f"{_OPTIONS}COLLECT_{name}_BACKTRACES") == "true"
-    ]
-    sampling = options.get("PYTHON_BACKTRACE_SAMPLING_OPTIONS:COLLECT_SAMPLES")
-    mode = options.get("PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE", "").lower()
-    flags = []
-    if options.get(f"{_OPTIONS}COLLECT_PYTHON_BACKTRACES") == "true":
-        flags.append("--python-backtrace=cuda")
-    if traced:
-        flags.append(f"--cudabacktrace={','.join(traced)}")
-    if sampling == "true":
-        flags.append("--python-sampling=true")
-    return Meta(
-        exporter_version=export.get("EXPORT_PRODUCT_VERSION"),
-        schema_version=schema,
-        driver=system.get("NvDriverVersion"),
-        cuda=_cuda_version(system.get("CudaDriverVersion")),
-        captured_utc=_captured(db),
-        flags=tuple(flags),
-        backtrace=",".join(traced) or None,
-        sampling=None if not options else sampling == "true",
-        graphs="node" if mode == "node" else "graph" if mode == "graph" else None,
-    )
-
-
-def _cuda_version(number: str | None) -> str | None:
-    if number is None or not number.isdigit():
-        return number
-    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
-
-
-def _captured(db: Database) -> str | None:
-    for (text,) in db.listed("TARGET_INFO_SESSION_START_TIME", "utcTime"):
-        return str(text)
-    return None
-
-
-def _threads(db: Database) -> dict[int, str]:
-    pairs = sorted((int(str(t)), int(str(n))) for t, n in db.listed("ThreadNames", "globalTid", "nameId"))
-    texts = db.strings(sorted({name for _, name in pairs}))
-    return {tid: texts[name] for tid, name in pairs if name in texts}
-
-
-def _capture(db: Database, warnings: list[tuple[str, str]]) -> capture_info.CaptureInfo | None:
-    text = _pairs(db, capture_info.TABLE, ("capture",)).get("capture")
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=capture_info.CaptureInfo)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        warnings.append(("capture-note", "The launcher's note on the capture is damaged and was left out."))
-        return None

@@ -12,7 +12,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from nsys_sync.trace.database import Database
-from nsys_sync.trace.reader import Meta, Trace
+from nsys_sync.trace.meta import Meta
+from nsys_sync.trace.reader import Trace
 from nsys_sync.trace.tables import (
     DEVICE,
     KERNEL,
