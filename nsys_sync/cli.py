@@ -259,8 +259,8 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
     written = list(profiled.written)
     stored = profiled.stored
     if profiled.report is not None and stored is not None:
+        from nsys_sync.paths import write_new
         from nsys_sync.report import text
-        from nsys_sync.report.files import write_new
 
         if profiled.speaks:
             trace = profiled.path(".sqlite")

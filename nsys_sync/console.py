@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from nsys_sync.errors import ExitCode, NsysSyncError, OutputError, UsageError
-from nsys_sync.report.files import check_new, is_same, write_new
+from nsys_sync.errors import ExitCode, InputError, NsysSyncError, OutputError, UsageError
+from nsys_sync.paths import check_new, write_new
 
 STDOUT = "-"
+#: Outputs that are no text for a pipe.
+_NO_TEXT = {"perfetto", "save"}
 _CANNOT_WRITE = {errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF}
 
 
@@ -20,6 +23,7 @@ def run(command: Callable[[], object]) -> None:
     """Run a command: errors become one sentence on stderr and their exit code."""
     _open_standard_files()
     try:
+        _here()
         try:
             command()
         finally:
@@ -43,9 +47,17 @@ def run(command: Callable[[], object]) -> None:
         sys.exit(int(ExitCode.ERROR))
 
 
+def _here() -> None:
+    """Raises InputError where the current folder has been removed, for then no path says anything."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise InputError("no-current-folder", f"The current folder is gone: {error.strerror}.", "cd FOLDER") from None
+
+
 def say(text: str) -> None:
     """A line for people, beside the output proper."""
-    print(text.encode("utf-8", "replace").decode("utf-8"), file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 def say_error(error: NsysSyncError) -> None:
@@ -61,7 +73,7 @@ def _visible(text: str) -> str:
 
 
 def _open_standard_files() -> None:
-    """Where standard output or error is closed, no file of ours may get its number."""
+    """Where standard output or error is closed, no file of ours may get its number; odd characters are escaped."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
@@ -69,6 +81,8 @@ def _open_standard_files() -> None:
         if getattr(sys, name) is None:
             # Open for as long as the process lives.
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_stdout() -> None:
@@ -85,16 +99,15 @@ class Outputs:
     def __init__(self, reads: Sequence[Path | None] = (), *, force: bool, **targets: str | None) -> None:
         self._force = force
         self._targets = {name: target for name, target in targets.items() if target is not None}
+        for name in sorted(_NO_TEXT & self._targets.keys()):
+            if self._targets[name] == STDOUT:
+                raise UsageError("stdout-file", f"--{name} needs a file, not stdout.", f"Name one: --{name} PATH")
         if list(self._targets.values()).count(STDOUT) > 1:
             raise UsageError("stdout-twice", "Only one output can go to stdout (-).", "Name files for the others.")
         if self.stdout_taken and sys.__stdout__ is None:
             raise OutputError("unwritable", "Standard output cannot be written: it is closed.")
-        files = [check_new(target, force=force) for target in self._targets.values() if target != STDOUT]
-        for file in files:
-            if any(is_same(file, given) for given in reads if given is not None):
-                raise OutputError(
-                    "output-is-input", f"{file} is an input, which is never changed.", "Name another file."
-                )
+        inputs = [path for path in reads if path is not None]
+        files = [check_new(target, force=force, reads=inputs) for target in self._targets.values() if target != STDOUT]
         if len({file.resolve() for file in files}) < len(files):
             raise UsageError("same-output", "Two outputs would go to the same file.", "Name different files.")
 
@@ -120,7 +133,5 @@ class Outputs:
     def save(self, name: str, writer: Callable[[Path], Path]) -> None:
         """Let a writer make one output, if it was asked for; it needs a file."""
         target = self._targets.get(name)
-        if target == STDOUT:
-            raise UsageError("stdout-file", f"--{name} needs a file, not stdout.", f"Name one: --{name} PATH")
         if target is not None:
             say(f"Written: {writer(Path(target))}")

@@ -25,6 +25,8 @@ from nsys_sync.compare.comparison import Basis, Comparison, SiteChange, State
 from nsys_sync.compare.measures import share_events, share_wait, step_count
 from nsys_sync.compare.noise import Change
 from nsys_sync.errors import ExitCode, InputError, UsageError
+from nsys_sync.inputs import NS, NUMBER
+from nsys_sync.paths import is_file, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,8 +45,7 @@ OPTIONS: dict[Quantity, str] = {
     "idle_from_syncs": "--max-idle-from-syncs",
 }
 _EMPTY = "the capture holds no GPU activity"
-_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>ns|us|µs|μs|ms|s|%)?(?:/(?P<per>step|capture))?")
+_AMOUNT = re.compile(rf"(?P<number>{NUMBER})\s*(?P<unit>{'|'.join(NS)}|%)?(?:/(?P<per>step|capture))?")
 
 
 class Limit(Plain, frozen=True, kw_only=True):
@@ -195,7 +196,7 @@ def parse_limit(quantity: Quantity, text: str) -> Limit:
         if quantity != "idle_from_syncs" or per:
             raise UsageError("bad-limit", f"{option} {text!r} is not a time.", f"For example: {example}")
         return Limit(quantity=quantity, value=float(number) / 100, unit="share", per="capture")
-    return Limit(quantity=quantity, value=float(number) * _NS[unit or "ns"], unit="ns", per=basis)
+    return Limit(quantity=quantity, value=float(number) * NS[unit or "ns"], unit="ns", per=basis)
 
 
 def parse_limits(**texts: str | None) -> list[Limit]:
@@ -206,7 +207,7 @@ def parse_limits(**texts: str | None) -> list[Limit]:
 def find_allow(given: Path | None, root: Path) -> list[AllowEntry]:
     """The accepted sites in the given file, else in the root's pyproject.toml, if there is one. Raises InputError."""
     path = given or root / "pyproject.toml"
-    return load_allow(path) if given or path.is_file() else []
+    return load_allow(path) if given or is_file(path) else []
 
 
 def today() -> dt.date:
@@ -220,11 +221,9 @@ def load_allow(path: Path) -> list[AllowEntry]:
     Raises InputError when the file cannot be read or has an entry that is not understood.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("allow-list", f"{path} is not TOML: {error}.") from None
+        content = tomllib.loads(read_bytes(path).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError("allow-list", f"{path} is not TOML: {error}.", "docs/ci.md shows an entry.") from None
     if path.name == "pyproject.toml":
         tools = content.get("tool", {})
         content = tools.get("nsys-sync", {}) if isinstance(tools, dict) else {}

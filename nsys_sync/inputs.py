@@ -19,8 +19,11 @@ NSYS_REPORTS = (".nsys-rep", ".qdrep")
 
 Say = Callable[[str], None]
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)")
-_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+#: Units of time, as people write them; Unicode has two letters for micro.
+NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+#: More digits than any time has, and few enough for every number made of them.
+NUMBER = r"\d{1,18}(?:\.\d*)?|\.\d+"
+_DURATION = re.compile(rf"({NUMBER})\s*({'|'.join(NS)})")
 
 
 def read(path: Path, options: Options | None = None, say: Say = lambda _: None) -> Report:
@@ -112,7 +115,7 @@ def duration_ns(option: str, text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError("bad-time", f"{option} {text!r} is not a time with a unit.", f"For example: {option} 12ms")
-    return round(float(match[1]) * _NS[match[2]])
+    return round(float(match[1]) * NS[match[2]])
 
 
 def path_maps(given: list[str]) -> list[tuple[str, str]]:

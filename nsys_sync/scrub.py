@@ -26,6 +26,7 @@ from urllib.parse import quote
 import msgspec
 
 from nsys_sync.errors import InputError, OutputError, UsageError
+from nsys_sync.paths import check_new, unwritable
 from nsys_sync.trace import capture_info, stacks
 from nsys_sync.trace.database import Database
 from nsys_sync.trace.files import sqlite_file
@@ -90,7 +91,7 @@ def scrub(
             f"Export it, then scrub the export: nsys-sync export {source}",
         )
     paths = [_path_pair(old, new) for old, new in map_paths]
-    _check_target(source, target, force=force)
+    check_new(target, force=force, reads=[source], plain=True)
     with sqlite_file(source) as readable, _new_file(target) as work:
         with closing(Database(readable, source)) as db:
             check_export(db, source)
@@ -110,28 +111,13 @@ def _path_pair(old: str, new: str) -> tuple[str, str]:
     return old.rstrip("/"), new.rstrip("/")
 
 
-def _check_target(source: Path, target: Path, *, force: bool) -> None:
-    if target.is_dir():
-        raise OutputError("output-is-a-folder", f"{target} is a folder.", "Name a file in it.")
-    if not target.parent.is_dir():
-        raise OutputError("no-such-folder", f"The folder {target.parent} does not exist.", f"mkdir -p {target.parent}")
-    if target.exists() and not target.is_file():
-        raise OutputError("unwritable", f"{target} is not a file, and the copy is a database.", "Name a file.")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise OutputError("scrub-in-place", f"{target} is the input, which is never changed.", "Name another file.")
-    if target.exists() and not force:
-        raise OutputError("output-exists", f"{target} exists already.", "Choose another name or add --force.")
-
-
 @contextmanager
 def _new_file(target: Path) -> Iterator[Path]:
     """A new private file beside the target, removed afterwards if it is still there."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:
-        raise OutputError(
-            "unwritable", f"{target} cannot be written: {error.strerror}.", "Name another folder."
-        ) from None
+        raise unwritable(target, error) from None
     os.close(handle)
     try:
         yield Path(name)
@@ -149,12 +135,10 @@ def _put_in_place(work: Path, target: Path, *, force: bool) -> None:
         umask = os.umask(0)
         os.umask(umask)
         work.chmod(0o666 & ~umask)
-        _check_target(work, target, force=force)
+        check_new(target, force=force, plain=True)
         work.replace(target)
     except OSError as error:
-        raise OutputError(
-            "unwritable", f"{target} cannot be written: {error.strerror}.", "Name another folder."
-        ) from None
+        raise unwritable(target, error) from None
 
 
 @contextmanager
@@ -167,7 +151,7 @@ def _one_sentence(source: Path, target: Path) -> Iterator[None]:
             sqlite3.SQLITE_IOERR,
             sqlite3.SQLITE_CANTOPEN,
         ):
-            raise OutputError("unwritable", f"{target} cannot be written: {error}.") from None
+            raise OutputError("unwritable", f"{target} cannot be written: {error}.", "Name another place.") from None
         raise InputError(
             "damaged-trace", f"{source} is damaged: {error}.", "Copy it again, or export the report again."
         ) from None

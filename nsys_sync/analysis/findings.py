@@ -13,6 +13,7 @@ import msgspec
 
 from nsys_sync._version import __version__
 from nsys_sync.errors import InputError
+from nsys_sync.paths import read_bytes
 
 FORMAT = 1
 
@@ -381,7 +382,7 @@ class Report(Document, frozen=True, kw_only=True):
         """Read a report back. Raises InputError when it is not a report, or of a newer format."""
         try:
             head = msgspec.json.decode(data, type=_Head)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
             raise InputError(
                 "not-a-report",
                 f"{name} is not a report saved by nsys-sync.",
@@ -409,7 +410,7 @@ class Report(Document, frozen=True, kw_only=True):
             )
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
             raise InputError(
                 "not-a-report", f"{name} is a damaged report: {error}.", "Make it again from its trace."
             ) from None
@@ -418,10 +419,7 @@ class Report(Document, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> Self:
         """Read a saved report (.json). Raises InputError."""
         path = Path(path)
-        try:
-            return cls.from_json(path.read_bytes(), path.name)
-        except OSError as error:
-            raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
+        return cls.from_json(read_bytes(path), str(path))
 
 
 class _Head(msgspec.Struct):

@@ -19,6 +19,7 @@ import msgspec
 from nsys_sync.capture.nsys import Nsys
 from nsys_sync.capture.space import full_disk
 from nsys_sync.errors import CaptureError, InputError, OutputError
+from nsys_sync.paths import check_file, check_new, is_file, unreadable
 from nsys_sync.trace.annotate import RawMark, is_whole, stacks_missing, write_frames
 
 Say = Callable[[str], None]
@@ -43,7 +44,7 @@ def existing_export(report: Path) -> Path | None:
 
 
 def _is_current(path: Path, report: Path) -> bool:
-    return path.is_file() and path.stat().st_mtime_ns >= report.stat().st_mtime_ns and is_whole(path)
+    return is_file(path) and path.stat().st_mtime_ns >= report.stat().st_mtime_ns and is_whole(path)
 
 
 def ensure_export(report: Path, find_nsys: Callable[[], Nsys], say: Say) -> Path:
@@ -77,19 +78,20 @@ def export(nsys: Nsys, report: Path, output: Path | None, say: Say, *, force: bo
     written, CaptureError if nsys cannot export it.
     """
     _check(report)
-    output = (report.with_suffix(".sqlite") if output is None else output).absolute()
-    _check_output(output, report)
-    if output.exists() and not force:
-        if _is_current(output, report):
-            say(f"{output} is complete and newer than its report; nothing to do.")
-            return output
-        raise OutputError("output-exists", f"{output} exists already.", "Choose another -o, or replace it: --force")
+    if output is not None and output.name == "-":
+        raise OutputError(
+            "stdout-file", "An export is a database, which is no text for stdout.", "Name a file: -o PATH"
+        )
+    output = check_new(output or report.with_suffix(".sqlite"), force=True, reads=[report], plain=True)
+    if not force and _is_current(output, report):
+        say(f"{output} is complete and newer than its report; nothing to do.")
+        return output
+    check_new(output, force=force)
     try:
         draft = tempfile.TemporaryDirectory(prefix=".nsys-sync-", dir=output.parent, ignore_cleanup_errors=True)
     except OSError as error:
-        raise OutputError(
-            "unwritable", f"{output.parent} cannot be written to: {error.strerror}.", "Name another place with -o."
-        ) from None
+        elsewhere = f"Write elsewhere: nsys-sync export {shlex.quote(str(report))} -o PATH"
+        raise OutputError("unwritable", f"{output} cannot be written: {error.strerror}.", elsewhere) from None
     with draft as folder:
         database = Path(folder, "export.sqlite")
         say(f"Exporting {report.name}.")
@@ -106,15 +108,14 @@ def _own_name(report: Path) -> Path:
 
 
 def _check(report: Path) -> None:
-    if not report.exists():
-        raise InputError("missing-file", f"{report} does not exist.", "Check the path.")
+    check_file(report)
     if report.suffix == ".qdstrm":
         raise InputError(
             "qdstrm-only",
             f"{report} is the raw stream of a capture, not a report.",
             f"Make one, with nsys's own importer: QdstrmImporter -i {shlex.quote(report.name)}",
         )
-    if not report.is_file() or report.suffix not in REPORT_SUFFIXES:
+    if report.suffix not in REPORT_SUFFIXES:
         raise InputError(
             "not-a-report-file", f"{report} is no report of Nsight Systems.", "Reports end in .nsys-rep or .qdrep."
         )
@@ -122,22 +123,9 @@ def _check(report: Path) -> None:
         with report.open("rb") as file:
             empty = not file.read(1)
     except OSError as error:
-        raise InputError("unreadable", f"{report} cannot be read: {error.strerror}.") from None
+        raise unreadable(report, error) from None
     if empty:
         raise InputError("not-a-report-file", f"{report} is empty.", "Capture again.")
-
-
-def _check_output(output: Path, report: Path) -> None:
-    """Refuse what must not be replaced, whoever forces it."""
-    if output.name == "-":
-        raise OutputError(
-            "stdout-file", "An export is a database, which is no text for stdout.", "Name a file: -o PATH"
-        )
-    if output.exists() and not output.is_file():
-        what = "a folder" if output.is_dir() else "no ordinary file"
-        raise OutputError("unwritable", f"{output} is {what}.", "Name a file: -o FILE.sqlite")
-    if output.exists() and output.samefile(report):
-        raise OutputError("same-output", f"{output} is the report itself.", "Name another file: -o FILE.sqlite")
 
 
 def _run(nsys: Nsys, report: Path, output: Path, kind: str) -> None:

@@ -8,12 +8,14 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from nsys_sync.errors import OutputError, UsageError
+from nsys_sync.paths import expanded, is_file, is_folder, unwritable
 
 #: Endings of the files of one run; all of them share a base name.
 SUFFIXES = (".nsys-rep", ".sqlite", ".html", ".json")
@@ -46,13 +48,15 @@ def find_program(words: Sequence[str], environment: Mapping[str, str]) -> Progra
     first = words[0]
     if first == "-m":
         return Program([find_python(environment), *words], words[1])
-    path = Path(first).expanduser()
+    path = expanded(first)
     if path.suffix in (".py", ".pyw"):
-        if not path.is_file():
+        if not is_file(path):
             raise UsageError("missing-program", f"{first} does not exist.", "Check the path.")
         return Program([find_python(environment), str(path), *words[1:]], path.stem)
     if shutil.which(str(path), path=environment.get("PATH")) is None:
-        raise UsageError("missing-program", f"{first} is neither a Python script nor a program on PATH.", "Check it.")
+        raise UsageError(
+            "missing-program", f"{first} is neither a Python script nor a program on PATH.", "Check the path."
+        )
     scripts = [Path(word).stem for word in words[1:] if word.endswith(".py")]
     return Program([str(path), *words[1:]], scripts[0] if scripts else path.name)
 
@@ -76,7 +80,7 @@ def find_python(environment: Mapping[str, str]) -> str:
 def own_rank(environment: Mapping[str, str]) -> int | None:
     """This process's rank under torchrun, mpirun or srun; None if it was started alone."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if environment.get(name, "").isdigit():
+        if environment.get(name, "").isdecimal():
             return int(environment[name])
     return None
 
@@ -97,21 +101,32 @@ def output_base(template: str | None, program: Program, environment: Mapping[str
     }
     if template is None:
         base = Path("{script}-{time}".format(**fields) + ("" if rank is None else f"-rank{rank}")).absolute()
-        return _unused(base)
+        with _looking_at(base):
+            return _unused(base)
     for name in _FIELD.findall(template):
         if name not in fields:
             known = ", ".join(f"{{{field}}}" for field in fields)
             raise UsageError("bad-output-name", f"-o {template}: {{{name}}} is unknown.", f"Known are {known}.")
     text = _FIELD.sub(lambda found: fields[found[1]], template)
     suffix = next((suffix for suffix in SUFFIXES if text.endswith(suffix)), "")
-    base = Path(text.removesuffix(suffix)).expanduser().absolute()
-    if not base.name or text.endswith("/") or base.is_dir():
+    base = expanded(text.removesuffix(suffix)).absolute()
+    if not base.name or text.endswith("/") or is_folder(base):
         raise UsageError(
             "bad-output-name", f"-o {shlex.quote(template)} names no file.", f"For example: -o {_inside(template)}"
         )
-    if not force:
-        _refuse_existing(base)
+    with _looking_at(base):
+        if not force:
+            _refuse_existing(base)
     return base
+
+
+@contextmanager
+def _looking_at(base: Path) -> Iterator[None]:
+    """Around questions about a run's files: what the system will not answer, as for too long a name, is an error."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(base, error) from None
 
 
 def _inside(folder: str) -> str:
@@ -123,7 +138,7 @@ def make_folder(base: Path) -> None:
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError("unwritable", f"The folder {base.parent} cannot be made: {error.strerror}.") from None
+        raise unwritable(base.parent, error) from None
     if not os.access(base.parent, os.W_OK | os.X_OK):
         raise OutputError("unwritable", f"The folder {base.parent} is not writable.", "Name another one with -o.")
 

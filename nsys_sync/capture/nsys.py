@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nsys_sync.errors import CaptureError
+from nsys_sync.paths import expanded, is_file, is_folder
 
 VARIABLE = "NSYS_SYNC_NSYS"
 
@@ -204,10 +205,10 @@ def find_nsys(explicit: str | None = None, environment: Mapping[str, str] | None
 
 def _program(name: str, environment: Mapping[str, str]) -> Path | None:
     """An executable by path, by name on PATH, or inside the folder of an installation."""
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = expanded(name)
+    if is_folder(path):
         inside: Sequence[Path] = [path / "nsys", path / "bin/nsys", *sorted(path.glob("target-linux-*/nsys"))]
-        return next((found for found in inside if os.access(found, os.X_OK) and found.is_file()), None)
+        return next((found for found in inside if os.access(found, os.X_OK) and is_file(found)), None)
     found = shutil.which(str(path), path=environment.get("PATH"))
     return Path(found).absolute() if found else None
 

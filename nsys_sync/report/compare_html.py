@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nsys_sync.paths import write_new
 from nsys_sync.report import compare_words
-from nsys_sync.report.files import write_new
 from nsys_sync.report.page import NAME, fill
 from nsys_sync.report.words import harmless, short_names
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nsys_sync.analysis import findings as f
+from nsys_sync.paths import write_new, writing
 from nsys_sync.report import words
-from nsys_sync.report.files import write_new, writing
 from nsys_sync.report.words import harmless
 
 if TYPE_CHECKING:

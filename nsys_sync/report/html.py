@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsys_sync.paths import write_new
 from nsys_sync.report import drawing, words
 from nsys_sync.report.compare_html import write_comparison
-from nsys_sync.report.files import write_new
 from nsys_sync.report.page import NAME, fill
 from nsys_sync.report.words import Places, harmless
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from nsys_sync.errors import UsageError
+from nsys_sync.paths import is_file, is_folder
 
 if TYPE_CHECKING:
     from nsys_sync.analysis.findings import Site
@@ -26,11 +27,11 @@ class Project:
         Raises UsageError when the given one is no folder.
         """
         if given is not None:
-            if not given.is_dir():
-                raise UsageError("no-such-folder", f"--project {given} is not a folder.")
+            if not is_folder(given):
+                raise UsageError("no-such-folder", f"--root {given} is not a folder.", "Name the checkout.")
             return cls(given.resolve())
         here = Path.cwd()
-        return cls(next((p for p in (here, *here.parents) if (p / ".git").exists()), here))
+        return cls(next((p for p in (here, *here.parents) if is_folder(p / ".git") or is_file(p / ".git")), here))
 
     def relative(self, file: str | None) -> str | None:
         """The path of a trace's file below the root, with ``/``; None where the project has no such file.
@@ -58,11 +59,4 @@ def _relative(root: Path, file: str) -> str | None:
         return str(path.relative_to(root.as_posix()))
     parts = [p for p in path.parts if p != path.anchor]
     tails = (PurePosixPath(*parts[k:]) for k in range(len(parts)))
-    return next((str(tail) for tail in tails if _is_file(root / tail)), None)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # too long, or not a name that this system can have
-        return False
+    return next((str(tail) for tail in tails if is_file(root / tail)), None)

@@ -11,8 +11,8 @@ import numpy as np
 
 from nsys_sync.analysis.timeline import CAUSES, KINDS
 from nsys_sync.errors import UsageError
+from nsys_sync.paths import writing
 from nsys_sync.report import words
-from nsys_sync.report.files import writing
 from nsys_sync.report.words import Places, harmless
 from nsys_sync.trace.tables import os_pid, os_tid
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nsys_sync.errors import InputError
+from nsys_sync.paths import check_file, unreadable
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 XZ_MAGIC = b"\xfd7zXZ\x00"
@@ -24,11 +25,6 @@ def sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise unreadable(path, error) from None
-
-
-def unreadable(path: Path, error: OSError) -> InputError:
-    """The error for a path that the operating system will not let us read."""
-    return InputError("unreadable", f"{path} cannot be read: {error.strerror or error}.")
 
 
 @contextmanager
@@ -62,13 +58,10 @@ def sqlite_file(path: Path) -> Iterator[Path]:
 
 
 def _head(path: Path) -> bytes:
-    if path.is_dir():
-        raise InputError("not-a-trace", f"{path} is a folder, not a trace.", "Name the .sqlite file in it.")
+    check_file(path)
     try:
         with path.open("rb") as file:
             return file.read(100)
-    except FileNotFoundError:
-        raise InputError("missing-file", f"{path} does not exist.", "Check the path.") from None
     except OSError as error:
         raise unreadable(path, error) from None
 

@@ -265,12 +265,12 @@ def test_what_is_no_report_is_said_in_one_line(real: Sandbox, content: bytes | N
 @pytest.mark.parametrize(
     ("output", "text"),
     [
-        ("made.nsys-rep", "is the report itself"),
-        ("link.nsys-rep", "is the report itself"),
+        ("made.nsys-rep", "is an input, which is never changed"),
+        ("link.nsys-rep", "is an input, which is never changed"),
         ("-", "no text for stdout"),
-        ("/dev/null", "no ordinary file"),
+        ("/dev/null", "is not a file"),
         (".", "is a folder"),
-        ("nowhere/x.sqlite", "cannot be written to"),
+        ("nowhere/x.sqlite", "does not exist"),
     ],
 )
 def test_an_export_replaces_nothing_but_an_export(real: Sandbox, report: Path, output: str, text: str) -> None:

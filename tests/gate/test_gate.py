@@ -393,7 +393,7 @@ def test_a_file_that_is_no_allow_list(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_allow_list_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         load_allow(tmp_path / "none.toml")
-    assert error.value.slug == "unreadable"
+    assert error.value.slug == "missing-file"
 
 
 # Any report

@@ -334,7 +334,7 @@ def line_of(text: str) -> tuple[Path, int] | None:
     Raises UsageError for a file without a line.
     """
     file, _, line = text.rpartition(":")
-    if file and line.isdigit():
+    if file and line.isdecimal() and len(line) < 10:
         return Path(file), int(line)
     if "/" in text or text.endswith(".py") or ":" in text:
         raise UsageError("no-such-line", f"{text} names no source line.", "Give it as FILE:LINE, such as train.py:42.")

@@ -15,6 +15,7 @@ from nsys_sync.analysis.catalogue.surroundings import Near, Operand
 from nsys_sync.analysis.catalogue.words import Words
 from nsys_sync.analysis.findings import Fix, SiteClass
 from nsys_sync.errors import InputError
+from nsys_sync.paths import read_bytes
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,18 +143,15 @@ def read_rules(own: Path | None = None) -> RuleFile:
 
 def text_of(path: Path) -> str:
     """A file's text. Raises InputError."""
-    try:
-        return path.read_bytes().decode("utf-8", errors="replace")
-    except OSError as error:
-        raise InputError("unreadable", f"{path} cannot be read: {error.strerror}.") from None
+    return read_bytes(path).decode("utf-8", errors="replace")
 
 
 def _decoded(text: str, name: str) -> RuleFile:
     """A file of rules, or InputError with the key and the file."""
     try:
         return msgspec.convert(tomllib.loads(text), RuleFile)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError("rules-file", f"{name} is not TOML: {error}.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError("rules-file", f"{name} is not TOML: {error}.", "docs/rules.md shows a rule.") from None
     except msgspec.ValidationError as error:
         raise InputError(
             "rules-file", f"{name}: {_located(str(error), text)}.", "docs/rules.md lists the keys and their values."
@@ -166,9 +164,9 @@ def _located(message: str, text: str) -> str:
     number = place.partition("]")[0]
     if not number.isdigit():
         return message
-    rules = tomllib.loads(text)["rule"]
-    rule_id = rules[int(number)].get("id", f"number {number}") if isinstance(rules[int(number)], dict) else number
-    return f"rule {rule_id}: {head}"
+    rule = tomllib.loads(text)["rule"][int(number)]
+    name = rule.get("id") if isinstance(rule, dict) else None
+    return f"rule {name or f'number {int(number) + 1}'}: {head}"
 
 
 def _check(rules: RuleFile, name: str) -> None:

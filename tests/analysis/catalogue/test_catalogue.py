@@ -158,9 +158,9 @@ def test_a_file_that_is_no_file_of_rules(tmp_path: Path, content: bytes) -> None
 
 
 def test_a_file_of_rules_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="does not exist"):
         Catalogue.load(tmp_path / "none.toml")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is a folder"):
         Catalogue.load(tmp_path)
 
 
