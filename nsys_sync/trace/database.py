@@ -119,7 +119,7 @@ class Database:
         for (name,) in names.fetchall():
             versioned = _VERSIONED.match(name)
             quoted = name.replace('"', '""')
-            columns = frozenset(row[1] for row in self._rows.execute(f'PRAGMA table_info("{quoted}")'))
+            columns = frozenset(row[1] for row in self._rows.execute(f'PRAGMA table_xinfo("{quoted}")'))
             found[versioned["base"] if versioned else name] = (quoted, columns)
         return found
 

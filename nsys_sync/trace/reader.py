@@ -48,6 +48,16 @@ _OP_TABLES = {
 _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 _EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _OPTIONAL = (*_OP_TABLES, _SYNC, "CUDA_CALLCHAINS", "NVTX_EVENTS")
+#: Columns that every known version has, and that nothing can stand in for.
+_PLACE = ("globalPid", "deviceId", "contextId", "streamId", "correlationId")
+_NEEDED = {
+    RUNTIME: ("start", "end", "globalTid", "correlationId", "nameId"),
+    **dict.fromkeys(_OP_TABLES, ("start", "end", *_PLACE)),
+    _SYNC: _PLACE,
+    _EVENT: _PLACE,
+    "NVTX_EVENTS": ("start", "end", "eventType", "globalTid"),
+}
+_NEEDED["CUPTI_ACTIVITY_KIND_MEMCPY"] += ("srcKind", "dstKind")
 _LAST_DEVICE = 0xFFFF
 _NO_EVENT = (-1, 0, 0xFFFFFFFF)
 
@@ -114,6 +124,7 @@ def open_trace(path: str | Path) -> Iterator[Trace]:
         db = Database(readable, path)
         try:
             check_export(db, path)
+            _check_columns(db, path)
             with db.reading():
                 trace = _read(db, path, beside)
             yield trace
@@ -129,6 +140,18 @@ def check_export(db: Database, path: Path) -> None:
             f"{path} is an SQLite database, but not an Nsight Systems export.",
             "Give the .sqlite that nsys-sync export writes.",
         )
+
+
+def _check_columns(db: Database, path: Path) -> None:
+    """Raises InputError where a table lacks a column without which its rows would silently count for something else."""
+    for table, columns in _NEEDED.items():
+        lacking = [column for column in columns if db.table(table) and not db.has(table, column)]
+        if lacking:
+            raise InputError(
+                "missing-column",
+                f"{path} has no column {lacking[0]} in {table}, and the numbers rest on it.",
+                "Export the report again: nsys-sync export REPORT.nsys-rep",
+            )
 
 
 def _read(db: Database, path: Path, beside: Executor) -> Trace:

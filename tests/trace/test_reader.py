@@ -175,6 +175,15 @@ OPTIONAL = {
 }
 
 
+NEEDED = {
+    RUNTIME: "start end globalTid correlationId nameId",
+    KERNEL: "start end globalPid deviceId contextId streamId correlationId",
+    MEMCPY: "start end srcKind dstKind",
+    SYNCHRONIZATION: "globalPid correlationId deviceId streamId",
+    "NVTX_EVENTS": "start end eventType globalTid",
+}
+
+
 @pytest.mark.parametrize("table", OPTIONAL)
 def test_a_missing_table_takes_only_its_own_part_away(tmp_path: Path, table: str) -> None:
     whole, seen = read(small().write(tmp_path / "a")), read(small().write(tmp_path / "b", drop=[table]))
@@ -207,6 +216,30 @@ def test_columns_of_older_exports_may_be_missing(tmp_path: Path) -> None:
     seen = read(path)
     differing = {key for key in whole if whole[key] != seen[key]}
     assert differing == {"syncs.event"}
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, column) for table in NEEDED for column in NEEDED[table].split()])
+def test_a_column_that_nothing_can_stand_in_for_is_an_error(tmp_path: Path, table: str, column: str) -> None:
+    path = small().write(tmp_path / "t")
+    kept = ", ".join(f'"{row[1]}"' for row in sqlite_rows(path, f"PRAGMA table_info({table})") if row[1] != column)
+    for statement in (
+        f"CREATE TABLE kept AS SELECT {kept} FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE kept RENAME TO {table}",
+    ):
+        edit(path, statement)
+    assert f"has no column {column} in {table}" in sentence(path)
+
+
+def test_computed_columns_are_columns(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "t")
+    whole = read(path)
+    names = [row[1] for row in sqlite_rows(path, f"PRAGMA table_info({KERNEL})")]
+    plain = ", ".join(f'"{name}"' for name in names if name != "start")
+    edit(path, f"ALTER TABLE {KERNEL} RENAME TO kept")
+    edit(path, f"CREATE TABLE {KERNEL} (begin, start AS (begin - 0), {plain})")
+    edit(path, f"INSERT INTO {KERNEL} (begin, {plain}) SELECT start, {plain} FROM kept")
+    assert read(path) == whole
 
 
 @pytest.mark.parametrize(
