@@ -210,7 +210,9 @@ def _plain(value: msgspec.Struct, prefix: str = "") -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """SQLite keeps text as UTF-8, which has no lone surrogates."""
+    """SQLite keeps text as UTF-8, without lone surrogates, and numbers in 64 bits; a saved report may hold others."""
+    if isinstance(value, int) and value.bit_length() > 63:
+        return str(value)
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
 
 

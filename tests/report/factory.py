@@ -187,7 +187,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(kind, **{field.name: values_of(field.type) for field in msgspec.structs.fields(kind)})
     return {
         str: text(),
-        int: st.integers(0, 2**62),
+        int: st.integers(-9, 2**70),
         float: st.floats(0, 1e6),
         bool: st.booleans(),
         type(None): st.none(),
