@@ -7,12 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from nsys_sync.analysis.catalogue.judge import Catalogue
-from nsys_sync.cli import app
-from nsys_sync.errors import NsysSyncError
 from nsys_sync.report import catalogue_text
+from tests import program as command_line
 
 PROGRAM = "for x in xs:\n    loss = model(x)\n    if torch.isfinite(loss):\n        optimizer.step()\n"
 
@@ -25,9 +23,9 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["rules", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.stdout
+    done = command_line.run(Path.cwd(), "rules", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_list_names_every_rule() -> None:
@@ -55,7 +53,7 @@ def test_a_line_as_text_and_as_json(program: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert found["class_basis"].startswith("likely: ")
     assert found["fix"]["text"]
-    with pytest.raises(NsysSyncError, match="exists"):
+    with pytest.raises(AssertionError, match="exists"):
         run(f"{program}:3", "--json", str(out))
 
 
