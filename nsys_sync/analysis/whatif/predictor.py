@@ -64,7 +64,8 @@ class _Savings:
         own = event >= 0
         position = np.empty(len(ops), dtype=np.int32)
         position[model.chains.op] = np.arange(len(ops), dtype=np.int32)
-        saved = np.maximum(duration - np.ceil(copies.bytes / speed).astype(np.int64), 0)
+        needed = np.clip(np.ceil(copies.bytes / speed), 0, duration).astype(np.int64)
+        saved = np.maximum(duration - needed, 0)
         assumed = gbps is None and not large.any() and bool(own.any())
         return cls(position[copies.op[own]].astype(np.int64), event[own], saved[own], assumed)
 

@@ -11,7 +11,7 @@ from nsys_sync.analysis.findings import Report, WhatIf
 from nsys_sync.analysis.options import Options
 from nsys_sync.analysis.run import analyze
 from tests.analysis.ask import HOST_TO_DEVICE, PINNED_TO_DEVICE, STREAM_SYNC, US, scale
-from tests.builder import TraceBuilder
+from tests.builder import MEMCPY, TraceBuilder
 
 STEPS = 9
 #: The narrowest range is the replay's value and 3 % on both sides: no two steps of a real program are equal.
@@ -71,6 +71,14 @@ def test_the_speed_of_pinned_copies_is_the_trace_s(tmp_path: Path) -> None:
     what_if = predicted(report_of(t, tmp_path))
     assert what_if.gpu_bound_ns == about(250 + 1 + 80 + 1)
     assert not any("GB/s" in reason for reason in what_if.reasons)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 1 << 62])
+def test_sizes_that_no_copy_has(tmp_path: Path, size: int) -> None:
+    t = copying()
+    for row in t.tables[MEMCPY]:
+        row["bytes"] = size
+    assert predicted(report_of(t, tmp_path, copy_gbps=0.001)).step_ns_now == 1_000 * US
 
 
 def test_a_copy_that_is_faster_than_pinned_ones_stays_as_it_is(tmp_path: Path) -> None:
