@@ -85,8 +85,8 @@ def test_four_times_as_long_takes_about_four_times_as_long(
     with open_trace(sample(name)) as trace:
         once, four = in_a_row(trace, 8), in_a_row(trace, 32)
         assert len(four.ops) == 4 * len(once.ops) > 50_000
-        # 2.5 for each doubling: what sorts takes a little longer than twice as long. Both are timed one after the other,
-        # and what else the machine does is rarely so kind to all rounds as to hide what grows with the square.
+        # 2.5 for each doubling: what sorts takes a little longer than twice as long. Both are timed in one round, and
+        # what else the machine does is hardly so kind to one of ten as to hide what grows with the square.
         ratio = float("inf")
         for _ in range(10):
             short = cpu_time(work, once)
