@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import IO, TYPE_CHECKING
 
@@ -12,11 +13,27 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 _ASCII = str.maketrans(
     {"·": "-", "–": "-", "−": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<", "✓": "+", "✗": "x"}
 )
+
+#: The blank before a unit, and before a share in parentheses.
+_TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)")
+#: What stands for such a blank while lines are broken: nothing that is shown has it (``words.harmless``).
+_UNBROKEN = "\ue000"
+
+
+class _Console(Console):
+    """Breaks no line between a number and what it counts."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Text):
+            renderable = renderable.copy()
+            renderable.plain = _TIED.sub(_UNBROKEN, renderable.plain)
+        return super().render(renderable, options)
 
 
 def show(
@@ -31,7 +48,7 @@ def show(
     measure = Console(file=out, width=width)
     colored = measure.is_terminal and not measure.no_color if color is None else color
     buffer = io.StringIO()
-    console = Console(
+    console = _Console(
         file=buffer,
         width=max(measure.width, 24),
         color_system="standard" if colored else None,
@@ -44,7 +61,7 @@ def show(
     )
     # What is wider than the terminal is a command to be copied whole; all else is wrapped.
     console.print(page(console.width), crop=False)
-    out.write(fit(buffer.getvalue(), getattr(out, "encoding", None) or "utf-8"))
+    out.write(fit(buffer.getvalue().replace(_UNBROKEN, " "), getattr(out, "encoding", None) or "utf-8"))
 
 
 def paragraphs(parts: Iterable[RenderableType | None]) -> Group:

@@ -44,6 +44,14 @@ def test_no_line_is_wider_than_the_terminal_but_commands() -> None:
         assert all(len(line) <= width for line in page.splitlines() if not line.startswith("  nsys-sync"))
 
 
+def test_a_number_stays_with_what_it_counts() -> None:
+    report = make_report(headline=f.Headline(slug="mixed", text="GPU idle 40 % of 5.82 ms (2.31 ms), 1.20 × of 3 GiB."))
+    for width in range(30, 100):
+        page = shown(report, width=width)
+        assert not re.search(r"\d\n\s*(?:ms|%|×|GiB|\()", page)
+        assert "\ue000" not in page
+
+
 @pytest.mark.parametrize("width", [30, 50, 80, 140])
 def test_place_survives_every_width(width: int) -> None:
     name = "/home/me/" + "a_rather_long_module_name_" * 4 + ".py"
