@@ -96,8 +96,25 @@ def _options(
     )
 
 
+#: Options of ``report`` that decide what it finds in a trace.
+_READING = (
+    "step", "skip_first", "within", "from_", "to", "project", "library", "map_path", "rules", "copy_gbps",
+)  # fmt: skip
+
+
+def _as_given(context: typer.Context) -> str:
+    """Those options of a command line again, as a shell takes them."""
+    words: list[str] = []
+    for param in context.command.params:
+        given = context.params.get(param.name or "") if param.name in _READING else None
+        for value in given if isinstance(given, (list, tuple)) else [given] if given else []:
+            words += [param.opts[0], str(value)]
+    return shlex.join(words)
+
+
 @app.command()
 def report(
+    context: typer.Context,
     trace: Annotated[
         Path,
         typer.Argument(metavar="TRACE", help=".sqlite, .sqlite.xz, .nsys-rep, .qdrep, or a saved report .json"),
@@ -131,7 +148,7 @@ def report(
         float | None, typer.Option(min=0.001, metavar="GB/S", help="Speed of pinned copies, for predictions.")
     ] = None,
 ) -> None:
-    """Show where the host waits for the GPU in a trace, and what it costs."""
+    """Show where the CPU waits for the GPU in a trace, and what it costs."""
     if open_ and html in (None, STDOUT):
         raise UsageError("open-what", "--open needs a dashboard to open.", "Add --html PATH.")
     outputs = Outputs(
@@ -151,7 +168,14 @@ def report(
 
     from nsys_sync.report import text
 
-    text.render(found, file=outputs.people, limit=limit or None, path=str(trace), page=html is not None)
+    text.render(
+        found,
+        file=outputs.people,
+        limit=limit or None,
+        path=str(trace),
+        options=_as_given(context),
+        page=html is not None,
+    )
     outputs.write("json", found.to_json)
     if csv is not None:
         from nsys_sync.report.data import csv_text

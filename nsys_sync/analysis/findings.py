@@ -397,7 +397,7 @@ class Report(Document, frozen=True, kw_only=True):
         if head.watch is not None:
             raise InputError(
                 "watch-report",
-                f"{name} was saved by watch, which sees where the host waits but not what that costs.",
+                f"{name} was saved by watch, which sees where the CPU waits but not what that costs.",
                 "Profile the program: nsys-sync profile SCRIPT",
             )
         if head.before is not None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from nsys_sync.report import compare_words as words
 from nsys_sync.report.terminal import paragraphs, show
-from nsys_sync.report.words import harmless, short_names
+from nsys_sync.report.words import harmless, kind, short_names
 
 if TYPE_CHECKING:
     from nsys_sync.compare.comparison import Comparison, SiteChange, SiteSide
@@ -133,9 +133,7 @@ class _Rows:
         if site.state != "same":
             for code, style in _code(first, last):
                 text.append(f"\n{harmless(code, 100)}", style=f"not bold {style}")
-            text.append(
-                f"\n{harmless(site.title, 80)} · {site.class_} · id {harmless(site.id, 40)}", style="not bold dim"
-            )
+            text.append(f"\n{site.class_} · {kind(site)} · id {harmless(site.id, 40)}", style="not bold dim")
         if not self.wide:
             text.append(f"\n{words.cost(site, self.basis)}", style="not bold")
         elif self.basis == "step" and not words.in_loop(site):

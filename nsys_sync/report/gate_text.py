@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import gate_words as words
-from nsys_sync.report.terminal import paragraphs, show
-from nsys_sync.report.words import Places, count, harmless
+from nsys_sync.report.terminal import next_steps, paragraphs, show
+from nsys_sync.report.words import Places, count, harmless, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,15 @@ def _page(gate: Gate, sites: dict[str, Site]) -> RenderableType:
     notes = [*_accepted(gate, sites, places), *[f"Note: {harmless(n.text)}" for n in gate.warnings]]
     if notes:
         parts.append(Group(*[Text(note) for note in notes]))
-    return paragraphs(parts)
+    return paragraphs([*parts, _next(gate, sites)])
+
+
+def _next(gate: Gate, sites: dict[str, Site]) -> RenderableType | None:
+    """How to mend the first of the sites that fail."""
+    failing = [name for result in gate.limits for name in result.sites]
+    failing += [growth.site for growth in gate.baseline.growth] if gate.baseline else []
+    fixable = next((sites[name] for name in failing if sites[name].fix is not None), None)
+    return next_steps([f"nsys-sync rules {quoted(fixable.rule)}"] if fixable else [])
 
 
 def _limits(gate: Gate, sites: dict[str, Site], places: Places) -> Iterable[tuple[str, str, Text]]:
@@ -85,7 +93,8 @@ def _site(site: Site, places: Places) -> Text:
     text = Text(f"\n{places.site(site)}", style="bold")
     if site.function:
         text.append(f"  {harmless(site.function, 60)}", style="not bold")
-    text.append(f"  {site.class_} · id {harmless(site.id, 40)}", style="not bold dim")
+    rule = f"{site.class_} ({harmless(site.rule, 40)})" if site.rule != site.class_ else site.class_
+    text.append(f"  {rule} · id {harmless(site.id, 40)}", style="not bold dim")
     code = words.code(site)
     return text.append(f"\n  {code}", style="not bold green") if code else text
 

@@ -43,8 +43,8 @@ def _meeting(found: Ranks) -> str:
     behind = each(found, most.by_syncs_ns) or 0
     if behind <= _NEGLIGIBLE * holds:
         return f"{text}. Its syncs are not the reason."
-    site = max(found.sites, key=lambda s: s.holds_ns or 0)
-    at = f", most at {place(site, names(found))}" if site.holds_ns else ""
+    site = max(found.sites, key=lambda s: s.holds_ns or 0, default=None)
+    at = f", most at {place(site, names(found))}" if site is not None and site.holds_ns else ""
     return f"{text}. At most {duration(behind)} of that is behind its syncs{at}."
 
 

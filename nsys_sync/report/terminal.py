@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -20,8 +20,8 @@ _ASCII = str.maketrans(
     {"·": "-", "–": "-", "−": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<", "✓": "+", "✗": "x"}
 )
 
-#: The blank before a unit, and before a share in parentheses.
-_TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)")
+#: The blank before a unit, before a share in parentheses, on both sides of a factor, and before what parts two facts.
+_TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)| (?=× \d|·)|(?<=×) (?=\d)")
 #: What stands for such a blank while lines are broken: nothing that is shown has it (``words.harmless``).
 _UNBROKEN = "\ue000"
 
@@ -68,6 +68,16 @@ def paragraphs(parts: Iterable[RenderableType | None]) -> Group:
     """The parts that there are, with an empty line between them."""
     shown = [part for part in parts if part is not None]
     return Group(*[line for part in shown for line in (part, Text(""))][:-1])
+
+
+def command(line: str) -> Text:
+    """A command line, never broken: it is there to be copied."""
+    return Text(f"  {line}", style="cyan", no_wrap=True, overflow="ignore")
+
+
+def next_steps(lines: Sequence[str]) -> RenderableType | None:
+    """The commands to go on with; None if there are none."""
+    return Group(Text("Next:"), *map(command, lines)) if lines else None
 
 
 def fit(text: str, encoding: str) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import words
-from nsys_sync.report.terminal import paragraphs, show
+from nsys_sync.report.terminal import command, next_steps, paragraphs, show
 from nsys_sync.report.words import Places, duration, harmless, percent, scale
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Sites that are listed unless the caller asks for more.
 SITES_SHOWN = 10
 
+#: Origins of a site's stack that speak for themselves.
+_PLAIN_ORIGINS = {"exact", "none"}
 _CLASS_STYLE = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "dim", "unknown": ""}
 
 
@@ -33,17 +35,19 @@ def render(
     file: IO[str] | None = None,
     limit: int | None = SITES_SHOWN,
     path: str | None = None,
+    options: str = "",
     page: bool = False,
 ) -> None:
     """Write the report for people.
 
     width: columns, None for the terminal's (80 in a pipe). color: None for colour only in a terminal that has it.
-    file: standard output if None. limit: sites to list, None for all. path: the trace as the commands shown name it,
-    its file's name if None. page: whether the dashboard was written, so that it need not be suggested.
+    file: standard output if None. limit: sites to list, None for all. path, options: the trace as commands name it,
+    its file's name if None, and how it was read. page: whether the dashboard was written, so that it need not be
+    suggested.
     """
 
     def screen(columns: int) -> RenderableType:
-        return _Screen(report, columns, limit, path or report.trace.file, page=page).page()
+        return _Screen(report, columns, limit, path, options, page=page).page()
 
     show(screen, width=width, color=color, file=file)
 
@@ -102,8 +106,11 @@ class _Bar:
 
 
 class _Screen:
-    def __init__(self, report: Report, width: int, limit: int | None, path: str, *, page: bool) -> None:
-        self.report, self.width, self.limit, self.path, self.written = report, width, limit, path, page
+    def __init__(
+        self, report: Report, width: int, limit: int | None, path: str | None, options: str, *, page: bool
+    ) -> None:
+        self.report, self.width, self.limit, self.written = report, width, limit, page
+        self.path, self.options = path or report.trace.file, f" {options}" if options else ""
         self.places = Places(report.sites)
         lines = Counter(self._at(site) for site in report.sites)
         #: Lines that several sites share; their leaves tell them apart.
@@ -246,9 +253,11 @@ class _Screen:
         source = words.source_line(site)
         if source:
             text.append(f"\n{harmless(source, 100)}", style="not bold green")
-        origin = site.stack_origin if site.stack_origin != "none" else "no stack"
-        facts = [harmless(site.title, 80), *([_calls(site)] if site.file else [])] if wide else [site.class_, origin]
-        facts += [] if wide else [harmless(site.title, 80)]
+        facts = [words.kind(site)]
+        if wide:
+            facts += [_calls(site)] if site.file else []
+        else:
+            facts = [site.class_, *facts, *({site.stack_origin} - _PLAIN_ORIGINS)]
         leaf = self.places.leaf(site)
         if leaf and (wide or self._at(site) in self.shared):
             facts.append(f"in {leaf}")
@@ -273,13 +282,15 @@ class _Screen:
         return f"{name} {unit.show(most.wait_ns)} … {low} {unit.show(least.wait_ns)} {unit.unit}"
 
     def _notes(self, shown: Sequence[Site]) -> Iterable[str]:
-        if self.places.folder:
+        if self.places.folder and any(s.source_status != "missing" for s in shown if s.file):
             yield f"Files are in {harmless(self.places.folder)}."
         stale = sorted({self.places.file(s.file) for s in shown if s.file and s.source_status == "changed"})
         if stale:
             yield f"Changed since the capture, so lines may be off: {', '.join(stale)}."
         if any(s.source_status == "found_unverified" and words.source_line(s) for s in shown):
             yield "Source lines are from files found here; the trace cannot tell whether they have changed."
+        for origin in sorted({s.stack_origin for s in shown} - _PLAIN_ORIGINS):
+            yield f"{origin}: {words.ORIGINS[origin]}."
         together, apart = self.report.totals.recoverable_all_ns, self.report.totals.recoverable_ns
         if together is not None and apart is not None and any(s.recoverable_ns for s in shown):
             yield f"recov.: time that this site alone could give back; all together {duration(together)}."
@@ -303,27 +314,26 @@ class _Screen:
 
     def _missing(self) -> RenderableType | None:
         lines: list[RenderableType] = []
-        for item in words.missing(self.report, self.path):
-            lines += [Text(item.what), _command(item.command)]
+        # A saved report cannot be read in another way, its trace can.
+        saved = self.path.endswith(".json")
+        for item in words.missing(self.report, None if saved else self.path, "" if saved else self.options):
+            lines += [Text(item.what), command(item.command)]
         lines += [Text(f"Note: {note}") for note in words.notes(self.report)]
         return Group(*lines) if lines else None
 
     def _next(self) -> RenderableType | None:
-        fixable = next((s for s in words.by_wait(self.report.sites) if s.fix is not None), None)
+        fixable = next((s for s in words.by_gain(self.report.sites) if s.fix is not None), None)
         lines = [f"nsys-sync rules {words.quoted(fixable.rule)}"] if fixable else []
-        lines += [] if self.written else [f"nsys-sync report {words.quoted(self.path)} --html report.html"]
+        lines += (
+            [] if self.written else [f"nsys-sync report {words.quoted(self.path)}{self.options} --html report.html"]
+        )
         lines += [f"nsys-sync ranks {words.quoted(self.path)}"] if len(self.report.trace.processes) > 1 else []
-        return Group(Text("Next:"), *[_command(line) for line in lines]) if lines else None
+        return next_steps(lines)
 
 
 def _calls(site: Site) -> str:
     """What blocks there: each API with its calls, most frequent first."""
     return " · ".join(f"{harmless(api, 60)} × {n:,}" for api, n in sorted(site.apis.items(), key=lambda item: -item[1]))
-
-
-def _command(line: str, indent: str = "  ") -> Text:
-    """A command line, never broken: it is there to be copied."""
-    return Text(f"{indent}{line}", style="cyan", no_wrap=True, overflow="ignore")
 
 
 def _numbers() -> Table:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nsys_sync.analysis.watch.findings import PYTORCH
 from nsys_sync.report import words
-from nsys_sync.report.terminal import paragraphs, show
+from nsys_sync.report.terminal import next_steps, paragraphs, show
 from nsys_sync.report.words import count, duration, harmless
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class _Screen:
         if line and line.strip():
             text.append(f"\n{harmless(line.strip(), 100)}", style="not bold green")
         facts: list[str] = [] if wide else [site.class_]
-        facts.append(harmless(site.title, 80))
+        facts.append(words.kind(site))
         facts += [harmless(name, 60) for name in site.seen_by if name != PYTORCH]
         leaf = site.leaf
         if leaf is not None and (leaf.file, leaf.line) != (site.file, site.line) and (wide or shared):
@@ -146,11 +146,7 @@ class _Screen:
         fixable = next((site for site in self.report.sites if site.fix is not None and not site.allowed), None)
         lines = [f"nsys-sync rules {words.quoted(fixable.rule)}"] if fixable else []
         lines += [f"nsys-sync profile {self.command}"] if self.command and self.report.sites else []
-        if not lines:
-            return None
-        return Group(
-            Text("Next:"), *[Text(f"  {line}", style="cyan", no_wrap=True, overflow="ignore") for line in lines]
-        )
+        return next_steps(lines)
 
 
 def _files(site: WatchSite) -> Iterator[str]:

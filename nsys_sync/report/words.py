@@ -23,6 +23,9 @@ from nsys_sync.analysis.findings import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from nsys_sync.analysis.watch.findings import WatchSite
+    from nsys_sync.compare.comparison import SiteChange
+
 NOT_MEASURED = "–"
 
 
@@ -70,7 +73,7 @@ ORIGINS: dict[StackOrigin, str] = {
     "exact": "Python stack recorded at the call",
     "neighbour": "Python stack of the sync that directly follows the copy",
     "sampled": "Python stack sampled during the call",
-    "native": "named by native symbols; no Python stack",
+    "native": "named by native symbols, for there is no Python stack",
     "none": "no stack recorded",
 }
 
@@ -242,6 +245,17 @@ def by_wait(sites: Sequence[Site]) -> list[Site]:
     return sorted(sites, key=lambda s: -s.wait_ns.total)
 
 
+def by_gain(sites: Sequence[Site]) -> list[Site]:
+    """Sites, the one that alone gives back the most first; by wait where that is not known."""
+    return sorted(sites, key=lambda s: (-(s.recoverable_ns or 0), -s.wait_ns.total))
+
+
+def kind(site: Site | WatchSite | SiteChange) -> str:
+    """What a site's rule says of it, and the name to ask ``nsys-sync rules`` for."""
+    rule = f" ({harmless(site.rule, 40)})" if site.rule != site.class_ else ""
+    return f"{harmless(site.title, 80)}{rule}"
+
+
 def no_sites(report: Report) -> str:
     """What stands in place of an empty table of sites."""
     nothing = report.headline.slug == "nothing_measured"
@@ -257,11 +271,11 @@ def source_line(site: Site) -> str | None:
 
 def prediction(what_if: WhatIf) -> str:
     """The sentence about all sites together."""
-    return (
-        f"If none of them blocked, a step would take about {span(what_if.step_ns_low, what_if.step_ns_high)} "
-        f"instead of {duration(what_if.step_ns_now)} (GPU work alone: about {duration(what_if.gpu_bound_ns)}); "
-        f"confidence {what_if.confidence}."
-    )
+    guess, now = span(what_if.step_ns_low, what_if.step_ns_high), duration(what_if.step_ns_now)
+    shorter = what_if.step_ns_high < what_if.step_ns_now
+    step = f"about {guess} instead of {now}" if shorter else f"about as long, {guess} where it takes {now}"
+    alone = f"GPU work alone: about {duration(what_if.gpu_bound_ns)}"
+    return f"If no sync blocked, a step would take {step} ({alone}); confidence {what_if.confidence}."
 
 
 def gpus(report: Report) -> list[str]:
@@ -309,10 +323,10 @@ class Missing:
     command: str
 
 
-def missing(report: Report, path: str | None = None) -> list[Missing]:
+def missing(report: Report, path: str | None = None, options: str = "") -> list[Missing]:
     """What was not recorded or not exported and has a command that gets it, most useful first.
 
-    path: the trace as commands name it; the file's name if None.
+    path: the trace as commands name it; the file's name if None. options: those that it was read with.
     """
     trace, file = report.trace, path or report.trace.file
     stem = file.removesuffix(".xz").removesuffix(".sqlite")
@@ -330,11 +344,11 @@ def missing(report: Report, path: str | None = None) -> list[Missing]:
     if unnamed and trace.python_frames == "recorded" and not trace.capture.sampling:
         found.append(Missing(f"{count(unnamed, 'blocking call')} without a stack: Python was not sampled.", again))
     if not report.steps and report.sites:
-        command = f"nsys-sync report {quoted(file)} --step RANGE_NAME"
+        command = f"nsys-sync report {quoted(file)}{options} --step RANGE_NAME"
         found.append(Missing("No steps are marked, so nothing is counted a step.", command))
     folder = Places(report.sites).folder
     if folder and all(s.source_status == "missing" for s in report.sites if s.file):
-        command = f"nsys-sync report {quoted(file)} --map-path {quoted(folder)}=FOLDER"
+        command = f"nsys-sync report {quoted(file)}{options} --map-path {quoted(folder)}=FOLDER"
         found.append(Missing(f"The source files are not in {harmless(folder)} on this machine.", command))
     return found
 

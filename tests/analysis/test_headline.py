@@ -61,7 +61,7 @@ def test_a_long_pause_does_not_decide(work: int, sync: bool, slug: str, tmp_path
 def test_what_is_left_beside_the_pause_is_said(tmp_path: Path) -> None:
     text = loop(tmp_path, work=960, sync=True, pause=LONG).headline.text
     assert text.startswith(
-        "GPU idle 91% of 110 ms (100 ms, 100 ms of it in a pause longer than a step) and busy 96% of"
+        "GPU idle 91 % of 110 ms (100 ms, 100 ms of it in a pause longer than a step) and busy 96 % of"
     )
 
 
@@ -115,7 +115,7 @@ def test_idle_that_no_sync_caused_has_to_be_worth_a_headline(idle: int, slug: st
     assert choose_headline([device], totals, [], UNKNOWN).slug == slug
 
 
-@pytest.mark.parametrize(("ratio", "sentence"), [(1.17, "made the steps 17% longer"), (1.004, "did not slow")])
+@pytest.mark.parametrize(("ratio", "sentence"), [(1.17, "made the steps 17 % longer"), (1.004, "did not slow")])
 def test_less_than_a_percent_is_no_slowdown(ratio: float, sentence: str, tmp_path: Path) -> None:
     report = loop(tmp_path, work=300, sync=True)
     slowdown = Slowdown(step_ns_before=MS, step_ns_inside=int(ratio * MS), ratio=ratio)

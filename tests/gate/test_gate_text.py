@@ -41,8 +41,10 @@ def test_failed_says_what_was_exceeded_by_how_much_and_where() -> None:
     text = shown([capture(1, [SITE])], parse_limit("syncs", "0"), parse_limit("wait", "500us"))
     assert text.startswith("Failed: 2 limits exceeded.\nrun1.sqlite\n")
     assert (
-        "✗ --max-syncs-per-step 0: 1 sync a step, 1 too many.\n  train.py:14  step  avoidable · id site0000\n" in text
+        "✗ --max-syncs-per-step 0: 1 sync a step, 1 too many.\n"
+        f"  train.py:14  step  avoidable ({SITE.rule}) · id site0000\n" in text
     )
+    assert text.endswith(f"\nNext:\n  nsys-sync rules {SITE.rule}\n")
     assert "    h = out.cpu()" in text
     assert "✗ --max-wait 500 µs: 2.00 ms of waiting a step, 1.50 ms too much." in text
 

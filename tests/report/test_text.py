@@ -29,8 +29,8 @@ def test_one_screen_answers_where_how_much_how_often() -> None:
         "Syncs cost 40 ms",
         "h = out.cpu()",
         "avoidable",
-        "exact",
         "Tensor copied to the CPU",
+        "(copy-to-cpu)",
         "GPU 0",
         "200.0",
         "50 %",
@@ -121,6 +121,46 @@ def test_lines_shared_by_sites_show_their_leaves() -> None:
     page = shown(make_report([make_site(0, leaf=leaf) for leaf in leaves]))
     assert "loss.py:3 item" in page
     assert "log.py:8 cpu" in page
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_what_a_stack_rests_on_is_explained_where_it_is_not_the_call(width: int) -> None:
+    page = shown(make_report([make_site(0), make_site(1, stack_origin="neighbour")]), width=width)
+    assert "\nneighbour: Python stack of the sync that directly follows the copy.\n" in page
+    assert "exact:" not in page
+
+
+def test_the_commands_shown_read_the_trace_as_it_was_read() -> None:
+    site = make_site(source_status="missing", source=None)
+    report = make_report([site], steps=[])
+    page = shown(report, path="a b.sqlite", options="--skip-first 2")
+    folder = "/home/me/project"
+    for more in ("--html report.html", "--step RANGE_NAME", f"--map-path {folder}=FOLDER"):
+        assert f"\n  nsys-sync report 'a b.sqlite' --skip-first 2 {more}\n" in page
+    # A saved report can be shown again; only its trace can be read in another way.
+    saved = shown(report, path="saved.json")
+    assert "\n  nsys-sync report saved.json --html report.html\n" in saved
+    assert f"\n  nsys-sync report {report.trace.file} --map-path {folder}=FOLDER\n" in saved
+
+
+def test_the_next_command_is_for_the_site_that_gives_back_most() -> None:
+    waits = make_site(0, wait_ns=f.Spread(total=90 * MS, median=MS, max=MS), recoverable_ns=MS, rule="waits-longest")
+    page = shown(make_report([waits, make_site(1, recoverable_ns=9 * MS, rule="gives-back-most")]))
+    assert "\nNext:\n  nsys-sync rules gives-back-most\n" in page
+
+
+def test_a_prediction_that_promises_nothing_says_so() -> None:
+    report = make_report()
+    guess = f.WhatIf(
+        step_ns_now=10 * MS,
+        step_ns_low=9 * MS,
+        step_ns_high=10 * MS,
+        gpu_bound_ns=MS,
+        confidence="low",
+        reasons=[],
+    )
+    report = msgspec.structs.replace(report, what_if=f.WhatIfs(all=guess, by_class={}))
+    assert "about as long, 9.0–10.0 ms where it takes 10.0 ms" in " ".join(shown(report).split())
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

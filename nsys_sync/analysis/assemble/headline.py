@@ -11,7 +11,8 @@ from nsys_sync.analysis.findings import Capture, DeviceTime, Headline, Site, Tot
 #: Shares of the window from which idle time and what comes back are worth a headline.
 _WORTH = 0.10
 _LITTLE = 0.05
-_ONE_SITE = 0.8
+#: Share of what comes back from which the site that gives back the most is worth naming.
+_ONE_SITE = 0.1
 #: Step times of two stretches of one run differ by less than this for other reasons.
 _SLOWER = 0.01
 #: Causes of idle time that neither fewer syncs nor a faster host would mend.
@@ -30,6 +31,11 @@ def ms(ns: int) -> str:
     value = ns / 1e6
     digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
     return f"{value:,.{digits}f} ms"
+
+
+def percent(share: float) -> str:
+    """A share as a whole number: 10 %."""
+    return f"{100 * share:.0f} %"
 
 
 @dataclass(frozen=True)
@@ -60,27 +66,27 @@ def choose_headline(
     if withheld is not None or totals.idle_ns is None or totals.recoverable_all_ns is None:
         return Headline(
             slug="withheld",
-            text=f"The host waited {ms(totals.wait_ns)} in {totals.sync_events} syncs; GPU idle time is withheld: "
+            text=f"The CPU waited {ms(totals.wait_ns)} in {totals.sync_events} syncs; GPU idle time is withheld: "
             f"{withheld or 'it was not measured'}.",
         )
     idle, back = totals.idle_ns, totals.recoverable_all_ns
     on = f"{ms(window)}" + (f" on {len(devices)} GPUs" if len(devices) > 1 else "")
-    lead = f"GPU idle {idle / window:.0%} of {on}"
-    if pauses.ns:
-        number = "a pause" if pauses.count == 1 else f"{pauses.count} pauses"
-        lead += f" ({ms(idle)}, {ms(pauses.ns)} of it in {number} longer than a step)"
+    are, do = ("the GPUs are", "do") if len(devices) > 1 else ("the GPU is", "does")
+    number = "a pause" if pauses.count == 1 else f"{pauses.count} pauses"
+    paused = f", {ms(pauses.ns)} of it in {number} longer than a step" if pauses.ns else ""
+    lead = f"GPU idle {percent(idle / window)} of {on}" + (f" ({ms(idle)}{paused})" if pauses.ns else "")
     little = f"fixing every sync gives back {_at_most(back)}"
     if not totals.sync_events:
-        return Headline(slug="no_syncs", text=f"{lead}; no call blocked the host.")
+        return Headline(slug="no_syncs", text=f"{lead}; no call blocked the CPU.")
     rest, loop = idle - pauses.ns, max(window - pauses.ns, 1)
     if back >= _WORTH * loop or (rest >= _LITTLE * loop and back >= rest / 2):
         return Headline(
             slug="sync_bound",
-            text=f"{lead}{'' if pauses.ns else f' ({ms(idle)})'}; fixing every sync gives back up to {ms(back)}"
-            f"{_share(sites, back)}{_copying(sites, back - idle)}.",
+            text=f"Fixing every sync gives back up to {ms(back)} of {on}{_share(sites, back)}; {are} idle "
+            f"{percent(idle / window)} of the time ({ms(idle)}{paused}){_copying(do, sites, back - idle)}.",
         )
     if rest < _WORTH * loop:
-        busy = f"busy {1 - rest / loop:.0%} of"
+        busy = f"busy {percent(1 - rest / loop)} of"
         first = f"{lead} and {busy} the rest" if pauses.ns else f"GPU {busy} {on}"
         return Headline(slug="gpu_bound", text=f"{first}; {little}: syncs are not the problem.")
     other = _other_cause(devices)
@@ -89,7 +95,7 @@ def choose_headline(
     if rest - min(back, rest) > max(rest / 2, _WORTH * loop):
         return Headline(
             slug="launch_bound",
-            text=f"{lead}; {little}: the host is launch-bound, syncs are not the problem; "
+            text=f"{lead}; {little}: the program is launch-bound, syncs are not the problem; "
             f"look at CUDA graphs or torch.compile. {_profiler(capture)}",
         )
     return Headline(slug="mixed", text=f"{lead}; fixing every sync gives back up to {ms(back)}{_share(sites, back)}.")
@@ -117,10 +123,10 @@ def _share(sites: Sequence[Site], back: int) -> str:
     return f", {ms(best.recoverable_ns)} of it from {where or 'one place'}"
 
 
-def _copying(sites: Sequence[Site], beyond_idle: int) -> str:
+def _copying(do: str, sites: Sequence[Site], beyond_idle: int) -> str:
     """More can come back than the GPU was idle: while a blocking copy runs the GPU does nothing else."""
     copying = sum(s.copy_in_call_ns or 0 for s in sites)
-    return f" (the GPU did nothing but blocking copies for {ms(copying)})" if beyond_idle > 0 else ""
+    return f" and {do} nothing but blocking copies for {ms(copying)}" if beyond_idle > 0 else ""
 
 
 def _profiler(capture: Capture) -> str:
@@ -128,4 +134,4 @@ def _profiler(capture: Capture) -> str:
         return "How much of the idle time is the profiler's own doing was not measured."
     more = capture.slowdown.ratio - 1
     slower = more >= _SLOWER
-    return f"Profiling itself made the steps {more:.0%} longer." if slower else "Profiling did not slow the steps."
+    return f"Profiling itself made the steps {percent(more)} longer." if slower else "Profiling did not slow the steps."

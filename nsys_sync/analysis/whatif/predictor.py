@@ -218,7 +218,7 @@ class Predictor:
         reasons = list(self.reasons)
         active = min(self.busy_per_step / high, 1.0) if high else 0.0
         if active < _ACTIVE:
-            reasons.append(f"the GPU would be active for {active:.0%} of the step: the host's speed decides")
+            reasons.append(f"the GPU would be active for {100 * active:.0f} % of the step: the CPU's speed decides")
         if not settled:
             reasons.append("the collectives of the ranks did not come to rest in the replay")
         if needed:
