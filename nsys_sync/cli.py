@@ -28,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
@@ -112,7 +113,7 @@ def _as_given(context: typer.Context) -> str:
     return shlex.join(words)
 
 
-@app.command()
+@app.command(short_help="Say where the CPU waits in a trace, and what that costs.")
 def report(
     context: typer.Context,
     trace: Annotated[
@@ -129,7 +130,7 @@ def report(
     save: Annotated[str | None, typer.Option(metavar="PATH", help="Write the findings as SQLite tables.")] = None,
     force: Force = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the dashboard in the browser.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 10,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sites to list in the terminal (0: all).")] = 10,
     no_source: Annotated[bool, typer.Option("--no-source", help="Leave source code out of the dashboard.")] = False,
     step: Step = None,
     skip_first: SkipFirst = 0,
@@ -215,7 +216,11 @@ class _Launcher(TyperCommand):
         return super().parse_args(ctx, [*args[:at], "--", *args[at:]] if args[at : at + 1] == ["-m"] else args)
 
 
-@app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
+@app.command(
+    cls=_Launcher,
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a program under nsys for a few steps, and report.",
+)
 def profile(
     program: ProgramWords = [],
     capture: Annotated[
@@ -302,7 +307,11 @@ def _show_profile(profiled: Profiled, *, html: bool, force: bool) -> None:
     raise typer.Exit(profiled.exit_code)
 
 
-@app.command(cls=_Launcher, context_settings={"allow_interspersed_args": False})
+@app.command(
+    cls=_Launcher,
+    context_settings={"allow_interspersed_args": False},
+    short_help="List where a program's CPU waits, without nsys and its times.",
+)
 def watch(
     program: ProgramWords = [],
     after_steps: Annotated[
@@ -314,7 +323,7 @@ def watch(
         str | None, typer.Option(metavar="PATH", help="Write what was seen as JSON; {rank} is filled in (- is stdout).")
     ] = None,
     force: Force = False,
-    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sites to list in the terminal (0: all).")] = 20,
     project: ProjectFolders = [],
     library: LibraryFolders = [],
     rules: Rules = None,
@@ -367,7 +376,7 @@ def export(
     say(f"Next: nsys-sync report {shlex.quote(str(written))}")
 
 
-@app.command()
+@app.command(short_help="Compare captures before and after a change.")
 def diff(
     captures: Annotated[
         list[Path], typer.Argument(metavar="BEFORE AFTER", help="Two traces or saved reports (.json).")
@@ -381,7 +390,7 @@ def diff(
         str | None, typer.Option(metavar="PATH", help="Write the comparison as JSON (- is stdout).")
     ] = None,
     force: Force = False,
-    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sites to list in the terminal (0: all).")] = 20,
     step: Step = None,
     skip_first: SkipFirst = 0,
     project: ProjectFolders = [],
@@ -408,15 +417,15 @@ def diff(
         outputs.write("html", lambda: comparison_page(comparison).encode("utf-8"))
 
 
-@app.command()
+@app.command(short_help="Say which rank of a run holds the others, behind which syncs.")
 def ranks(
     traces: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="One trace of all ranks of a run, or one of each.")
+        list[Path], typer.Argument(metavar="TRACE", help="One trace of all ranks of a run, or one of each.")
     ],
     html: Annotated[str | None, typer.Option(metavar="PATH", help="Write the ranks as a page.")] = None,
     json: Annotated[str | None, typer.Option(metavar="PATH", help="Write the ranks as JSON (- is stdout).")] = None,
     force: Force = False,
-    limit: Annotated[int, typer.Option(min=0, help="Sites to list in the terminal (0: all).")] = 20,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Sites to list in the terminal (0: all).")] = 20,
     step: Step = None,
     skip_first: SkipFirst = 0,
     project: ProjectFolders = [],
@@ -442,10 +451,10 @@ def ranks(
         outputs.write("html", lambda: ranks_page(found).encode("utf-8"))
 
 
-@app.command()
+@app.command(short_help="Fail when captures exceed limits or have new syncs, for CI.")
 def check(
     traces: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="Captures of one program, or saved reports (.json).")
+        list[Path], typer.Argument(metavar="TRACE", help="Captures of one program, or saved reports (.json).")
     ],
     max_syncs_per_step: Annotated[
         str | None, typer.Option(metavar="N", help="Most syncs in a step of any process.")
@@ -510,7 +519,7 @@ def check(
     raise typer.Exit(int(result.exit_code))
 
 
-@app.command()
+@app.command(short_help="Say what works on this machine, and how to mend the rest.")
 def doctor(
     nsys: Annotated[str | None, typer.Option(metavar="PATH", help="The nsys to look at.")] = None,
     json: Annotated[str | None, typer.Option(metavar="PATH", help="Write it as JSON (- is stdout).")] = None,
@@ -527,7 +536,7 @@ def doctor(
     raise typer.Exit(diagnosis.exit_code)
 
 
-@app.command()
+@app.command(short_help="Copy a trace without what is private in it.")
 def scrub(
     source: Annotated[Path, typer.Argument(metavar="IN", help="An export: .sqlite or .sqlite.xz")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The copy to write: .sqlite or .sqlite.xz")],
@@ -544,10 +553,10 @@ def scrub(
     print("\n".join(result.lines(min(shutil.get_terminal_size().columns, 100))))
 
 
-@app.command("rules")
+@app.command("rules", short_help="Show the kinds of sync, or what a line of source would be.")
 def show_rules(
     what: Annotated[
-        str | None, typer.Argument(metavar="[ID | FILE:LINE]", help="A rule to show, or a source line to judge.")
+        str | None, typer.Argument(metavar="ID | FILE:LINE", help="A rule to show, or a source line to judge.")
     ] = None,
     rules: Rules = None,
     json: Annotated[str | None, typer.Option(metavar="PATH", help="Write it as JSON (- is stdout).")] = None,

@@ -33,6 +33,13 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert not {"numpy", "pandas", "plotly", "msgspec", "sqlite_utils"} & set(done.stderr.split())
 
 
+def test_help_says_of_each_command_what_it_does_in_one_line() -> None:
+    done = subprocess.run([PROGRAM, "-h"], capture_output=True, text=True, check=True, env={"COLUMNS": "80"})
+    lines = done.stdout.partition("Commands:\n")[2].splitlines()
+    assert sorted(line.split()[0] for line in lines) == COMMANDS
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+
+
 def test_version_has_one_source() -> None:
     done = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"nsys-sync {__version__}\n"
