@@ -1,4 +1,8 @@
-"""Watch a program's syncs without nsys: a whole program, or a part of this one."""
+"""Watch a program's syncs without nsys: a whole program, or a part of this one.
+
+What reads them is imported once there is something to read: NumPy starts threads, and while a program runs its signals
+must find no thread but the one that holds them back (see ``capture.watching``).
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from nsys_sync.analysis.catalogue.judge import Catalogue
-from nsys_sync.analysis.sites import Users
-from nsys_sync.analysis.watch.assemble import report
 from nsys_sync.analysis.watch.findings import WatchReport
-from nsys_sync.analysis.watch.seen import Seen, decode
 from nsys_sync.capture import watching
 from nsys_sync.capture.here import target
 from nsys_sync.capture.naming import Program
 from nsys_sync.errors import ExitCode, GateFailed, NothingToAnalyze, NsysSyncError
 from nsys_sync.report import watch_text
+
+if TYPE_CHECKING:
+    from nsys_sync.analysis.watch.seen import Seen
 
 Say = Callable[[str], None]
 
@@ -36,6 +40,9 @@ class Reading:
 
     def report(self, seen: Seen) -> WatchReport:
         """The report. Raises NothingToAnalyze, and InputError for a bad file of rules."""
+        from nsys_sync.analysis.sites import Users
+        from nsys_sync.analysis.watch.assemble import report
+
         return report(seen, Users(self.project, self.library), Catalogue.load(self.rules))
 
 
@@ -73,6 +80,8 @@ def watch_program(
     Catalogue.load(reading.rules)
     environment = dict(os.environ) if environment is None else environment
     done = watching.run(program, plan, environment, say, to_stderr=to_stderr)
+    from nsys_sync.analysis.watch.seen import Seen, decode
+
     try:
         if not done.loaded:
             raise _not_loaded(done)
@@ -144,6 +153,8 @@ class watch:  # noqa: N801 - used like a function
     @property
     def report(self) -> WatchReport:
         """What was seen so far. Raises NothingToAnalyze where nothing could be: no CUDA in use, or too few steps."""
+        from nsys_sync.analysis.watch.seen import Seen, decode
+
         told = self._recorder.values() if self._told is None else self._told
         return self._reading.report(
             Seen(self._name, decode([told]), self._started, after_steps=self._recorder.after_steps)

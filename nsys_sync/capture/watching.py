@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ def run(program: Program, plan: Plan, environment: Mapping[str, str], say: Say, 
             "Start only the outermost one.",
         )
     config: dict[str, object] = {"after_steps": plan.after_steps, "stop_at_first": plan.stop_at_first}
-    with session_with("watch", config) as session:
+    with session_with("watch", config) as session, _held_signals() as before:
         started = time.time_ns()
         sys.stdout.flush()
         try:
@@ -67,6 +68,8 @@ def run(program: Program, plan: Plan, environment: Mapping[str, str], say: Say, 
                 program.command,
                 env=injected(session, ("watch",), environment),
                 stdout=sys.stderr.fileno() if to_stderr else None,
+                # We have no other threads by now, which is what this asks for.
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509
             )
         except OSError as error:
             raise CaptureError("program-failed", f"{program.command[0]} cannot be started: {error.strerror}.") from None
@@ -74,24 +77,36 @@ def run(program: Program, plan: Plan, environment: Mapping[str, str], say: Say, 
         return Watched(code, started, session.count("loaded-"), session.reports("watch"))
 
 
+@contextmanager
+def _held_signals() -> Iterator[set[int]]:
+    """Hold back the signals that go to the program, while it runs; the mask of before. Those that came as it ended
+    are forgotten: they were meant for it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield before
+    finally:
+        while signal.sigtimedwait(_SIGNALS, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _wait(process: subprocess.Popen[bytes], session: Session, say: Say) -> int:
     """Wait for the program. What a terminal sends, it gets itself; what only we get is passed on."""
     began = time.monotonic()
     asked = False
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        while process.poll() is None:
-            got = signal.sigtimedwait(_SIGNALS, _POLL_S)
-            if got is not None and (got.si_code <= _FROM_PROCESS or got.si_signo != signal.SIGINT):
-                process.send_signal(got.si_signo)
-            if not asked and time.monotonic() - began > _HANDSHAKE_S:
-                asked = True
-                if not session.count("loaded-"):
-                    say(
-                        "No Python of the program has loaded the watching module (a container, python -I, sudo, or no "
-                        "Python at all?): nothing will be seen."
-                    )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    while process.poll() is None:
+        time.sleep(_POLL_S)
+        # Without waiting in it: what CPython returns after a pause of this process (Ctrl-Z, fg) is no signal that came.
+        got = signal.sigtimedwait(_SIGNALS, 0)
+        if got is not None and (got.si_code <= _FROM_PROCESS or got.si_signo != signal.SIGINT):
+            process.send_signal(got.si_signo)
+        if not asked and time.monotonic() - began > _HANDSHAKE_S:
+            asked = True
+            if not session.count("loaded-"):
+                say(
+                    "No Python of the program has loaded the watching module (a container, python -I, sudo, or no "
+                    "Python at all?): nothing will be seen."
+                )
     code = process.returncode
     return code if code >= 0 else 128 - code

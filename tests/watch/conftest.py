@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 
@@ -39,7 +41,7 @@ class Workplace:
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run ``nsys-sync`` with these arguments to its end."""
         process = self.start(*arguments, **options)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def watch(self, text: str, *options: str) -> dict[str, Any]:
@@ -53,11 +55,17 @@ class Workplace:
         found: dict[str, Any] = json.loads((self.folder / "seen.json").read_text())
         return found
 
-    def python(self, text: str) -> subprocess.CompletedProcess[str]:
+    def python(self, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program by itself."""
-        command = [sys.executable, str(self.script(text, "alone.py"))]
+        command = [sys.executable, str(self.script(text, "alone.py")), *arguments]
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
 
 

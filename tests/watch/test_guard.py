@@ -132,16 +132,20 @@ x.item()
 """,
     "asyncio": """
 import asyncio
-async def allowed():
+async def allowed(inside, tried):
     with allow_syncs():
-        await asyncio.sleep(0.01)
+        inside.set()
+        await tried.wait()
         x.item()
-async def forbidden():
-    await asyncio.sleep(0.005)
-    return refused(x.item)
+async def forbidden(inside, tried):
+    await inside.wait()
+    said = refused(x.item)
+    tried.set()
+    return said
 async def main():
+    inside, tried = asyncio.Event(), asyncio.Event()
     with forbid_syncs():
-        return await asyncio.gather(allowed(), forbidden())
+        return await asyncio.gather(allowed(inside, tried), forbidden(inside, tried))
 assert asyncio.run(main())[1]
 """,
 }

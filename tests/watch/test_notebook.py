@@ -31,6 +31,7 @@ cell("seen")
 
 
 def test_the_magic(workplace: Workplace) -> None:
+    workplace.environment["IPYTHONDIR"] = str(workplace.folder / "ipython")
     done = workplace.python(NOTEBOOK)
     assert done.returncode == 0, done.stderr
     out = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S, wait_until
 from tests.watch.conftest import Workplace, calls_by_line
 
 LOOP = """import torch
@@ -429,7 +429,7 @@ def test_the_program_keeps_its_arguments_input_and_output(workplace: Workplace) 
     text = "import sys, torch\ntorch.Tensor('cuda').item()\nprint(sys.argv[1:], sys.stdin.read())\n"
     script = workplace.script(text)
     process = workplace.start("watch", str(script), "--json", "--error", "-o", "x", stdin=-1)
-    out, _ = process.communicate("typed", timeout=60)
+    out, _ = process.communicate("typed", timeout=PATIENCE_S)
     assert process.returncode == 0
     assert out.splitlines()[0] == "['--json', '--error', '-o', 'x'] typed"
 
@@ -460,13 +460,6 @@ def test_of_several_ranks_one_prints(workplace: Workplace) -> None:
     assert json.loads((workplace.folder / "seen-1.json").read_text())["totals"]["host_blocking_calls"] == 12
 
 
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert path.exists()
-
-
 RUNS_ON = """import pathlib, signal, sys, time, torch
 def end(number, frame):
     pathlib.Path("got").write_text(str(number))
@@ -475,19 +468,63 @@ signal.signal(signal.SIGTERM, end)
 signal.signal(signal.SIGINT, end)
 torch.Tensor("cuda").item()
 pathlib.Path("runs").touch()
-time.sleep(60)
+time.sleep(600)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_program_and_the_report_is_made(workplace: Workplace, number: signal.Signals) -> None:
     process = workplace.start("watch", "--json", "seen.json", str(workplace.script(RUNS_ON)))
-    wait_for(workplace.folder / "runs")
+    wait_until((workplace.folder / "runs").exists)
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 5
     assert (workplace.folder / "got").read_text() == str(int(number))
     assert calls_by_line(workplace.seen()) == {7: 1}
+
+
+#: A watch that gets a signal at the moment when its program has been started, or has ended.
+SIGNALLED = """import os, signal, subprocess, sys
+from nsys_sync.capture import watching
+from nsys_sync.capture.naming import Program
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if sys.argv[1] == "started":
+            os.kill(os.getpid(), signal.SIGTERM)
+    def poll(self):
+        ended = super().poll() is not None
+        if ended and sys.argv[1] == "ended":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.returncode
+subprocess.Popen = Popen
+program = Program([sys.executable, "-c", "import time; time.sleep(600)" if sys.argv[1] == "started" else ""], "it")
+print(watching.run(program, watching.Plan(), os.environ, print).exit_code)
+"""
+
+
+@pytest.mark.parametrize(("moment", "code"), [("started", 128 + signal.SIGTERM), ("ended", 0)])
+def test_a_signal_at_the_edge_of_the_program_does_not_end_the_watch(
+    workplace: Workplace, moment: str, code: int
+) -> None:
+    done = workplace.python(SIGNALLED, moment)
+    assert (done.stdout, done.returncode) == (f"{code}\n", 0), done.stderr
+
+
+def test_a_pause_of_the_watch_sends_the_program_nothing(workplace: Workplace) -> None:
+    text = """import os, signal, time, torch
+for number in (signal.SIGSTOP, signal.SIGCONT) * 5:
+    os.kill(os.getppid(), number)
+    time.sleep(0.1)
+torch.Tensor("cuda").item()
+"""
+    assert calls_by_line(workplace.watch(text)) == {5: 1}
+
+
+def test_no_thread_of_numpy_is_there_for_a_signal_while_the_program_runs(workplace: Workplace) -> None:
+    text = "import os, pathlib\nprint(pathlib.Path('/proc', str(os.getppid()), 'maps').read_text().count('numpy'))\n"
+    done = workplace.run("watch", "--json", "seen.json", str(workplace.script(text)))
+    assert (done.stdout, done.returncode) == ("0\n", 4), done.stderr
 
 
 def test_a_killed_program_has_told_what_it_knew(workplace: Workplace) -> None:
