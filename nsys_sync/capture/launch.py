@@ -11,12 +11,12 @@ import os
 import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from nsys_sync.capture.injection import injected, session_with
@@ -88,9 +88,9 @@ def run(launch: Launch, environment: Mapping[str, str], say: Say) -> Run:
         started = time.time_ns()
         before = frozenset(map(identity, launch.base.parent.glob(f"{escape(launch.base.name)}*")))
         command = launch.command(["sh", "-c", _INSIDE, "sh", *launch.program.command])
-        process = _start(command, target_environment(session, launch.captured, environment))
-        watched = _Watched(process, session, launch.captured, say)
-        with watched.signals():
+        with _caught_signals() as caught:
+            process = _start(command, target_environment(session, launch.captured, environment))
+            watched = _Watched(process, session, launch.captured, caught, say)
             exit_code = watched.wait()
         log = _read(session, _LOG)
         return Run(
@@ -147,13 +147,33 @@ def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
         raise CaptureError("nsys-broken", f"{command[0]} cannot be started: {error.strerror}.") from None
 
 
+@contextmanager
+def _caught_signals() -> Iterator[deque[int]]:
+    """The signals that come while the block runs. Whoever waits there acts on them: a handler may meet anything."""
+    caught: deque[int] = deque()
+    before = {number: signal.signal(number, lambda number, _: caught.append(number)) for number in _SIGNALS}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Watched:
     """nsys and the program below it, while they run."""
 
-    def __init__(self, process: subprocess.Popen[bytes], session: Session, captured: CaptureRange, say: Say) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        session: Session,
+        captured: CaptureRange,
+        signals: deque[int],
+        say: Say,
+    ) -> None:
         self._process = process
         self._session = session
         self._captured = captured
+        self._signals = signals
         self._say = say
         self._began = time.monotonic()
         self._told: set[str] = set()
@@ -164,6 +184,8 @@ class _Watched:
     def wait(self) -> int:
         """Wait for nsys; its exit code, 128 + N for a signal as shells have it."""
         while self._process.poll() is None:
+            while self._signals:
+                self._pass_on(self._signals.popleft())
             self._tell_progress()
             if self._deadline is None and self._session.marked(_STUCK) and self._has_gone_silent():
                 self._say(
@@ -180,17 +202,7 @@ class _Watched:
         """Whether the range was opened, by the target module or, as nsys's log tells, by the program."""
         return self._session.marked("open") or "Capture range started" in _read(self._session, _LOG)
 
-    @contextmanager
-    def signals(self) -> Iterator[None]:
-        """Pass signals on while the block runs."""
-        before = {number: signal.signal(number, self._pass_on) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+    def _pass_on(self, number: int) -> None:
         self.sent += 1
         pid = self._program()
         if self.sent == 1 and pid is not None:
@@ -222,15 +234,21 @@ class _Watched:
 
     def _program(self) -> int | None:
         """The program's pid while it lives."""
-        text = _read(self._session, _PID).strip()
-        if not text.isdigit():
+        pid = self._pid()
+        if pid is None:
             return None
         try:
             # After the name in parentheses: state, then the parent.
-            state = Path("/proc", text, "stat").read_text().rpartition(")")[2].split()[0]
+            state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             return None
-        return None if state in "ZX" else int(text)
+        return None if state in "ZX" else pid
+
+    def _pid(self) -> int | None:
+        """The program's pid once it has been started, whether or not it still lives."""
+        text = _read(self._session, _PID)
+        # The shell makes the file first and writes the line then.
+        return int(text) if text.endswith("\n") else None
 
     def _tell_progress(self) -> None:
         passed = time.monotonic() - self._began
@@ -244,7 +262,7 @@ class _Watched:
                 "No Python of the program has loaded the step module (a container, python -I, sudo, or no Python at "
                 "all?): the range cannot be opened from inside. Use --capture script, nvtx:NAME or all.",
             )
-        if self._session.marked(_PID) and self._program() is None:
+        if self._pid() is not None and self._program() is None:
             self._tell("ended", "The program has ended; nsys is writing the report.")
 
     def _tell(self, what: str, text: str) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.waiting import PATIENCE_S, wait_until
 
 HERE = Path(__file__).parent
 
@@ -44,8 +48,28 @@ class Sandbox:
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run ``nsys-sync`` with these arguments to its end."""
         process = self.start(*arguments, **options)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def interrupt(self, text: str, *awaited: str) -> tuple[int, str, str]:
+        """Profile a program with a Ctrl-C as soon as it makes the file ``started``, and one as each of ``awaited`` is
+        said by it or by ``nsys-sync``: exit code, output, errors.
+        """
+        out, err = self.folder / "out", self.folder / "err"
+        with out.open("w") as stdout, err.open("w") as stderr:
+            command = ("profile", "--capture", "all", "--no-html", "-o", "run", str(self.script(text)))
+            process = self.start(*command, stdout=stdout, stderr=stderr)
+
+        def is_said(words: str) -> bool:
+            return words in out.read_text() + err.read_text()
+
+        wait_until((self.folder / "started").exists)
+        process.send_signal(signal.SIGINT)
+        for words in awaited:
+            wait_until(partial(is_said, words))
+            process.send_signal(signal.SIGINT)
+        code = process.wait(PATIENCE_S)
+        return code, out.read_text(), err.read_text()
 
     def commands(self, name: str) -> list[list[str]]:
         """Arguments of every ``nsys NAME`` so far, without those that ask for help."""

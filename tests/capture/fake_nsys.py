@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,27 @@ def value(arguments: list[str], name: str) -> str:
     return next(argument.partition("=")[2] for argument in arguments if argument.startswith(f"{name}="))
 
 
+def run(command: list[str], environment: dict[str, str], *, hangs: bool) -> int:
+    """The program's exit code, when it has ended or nsys is told to stop."""
+    program: subprocess.Popen[bytes] | None = None
+    stops: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        stops.append(number)
+        if program is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, number)
+
+    signal.signal(signal.SIGTERM, stop)
+    program = subprocess.Popen(command, start_new_session=True, close_fds=False, env=environment)
+    if stops:
+        os.killpg(program.pid, signal.SIGTERM)
+    code = program.wait()
+    while hangs and not stops:
+        time.sleep(0.02)
+    return code
+
+
 def profile(arguments: list[str], behaviour: dict[str, Any]) -> int:
     if behaviour.get("refuses"):
         print(f"unrecognised option '{behaviour['refuses']}'")
@@ -86,18 +108,7 @@ def profile(arguments: list[str], behaviour: dict[str, Any]) -> int:
         environment["NVTX_INJECTION64_PATH"] = environment["FAKE_GPU"]
     if behaviour.get("keeps_output"):
         os.closerange(3, 64)
-    program = subprocess.Popen(
-        arguments[arguments.index("sh") :], start_new_session=True, close_fds=False, env=environment
-    )
-
-    def stop(number: int, _frame: object) -> None:
-        os.killpg(program.pid, signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, stop)
-    code = program.wait()
-    if behaviour.get("hangs"):
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        signal.pause()
+    code = run(arguments[arguments.index("sh") :], environment, hangs=bool(behaviour.get("hangs")))
     if (name := behaviour.get("elsewhere")) is not None:
         report = Path(name)
         print(

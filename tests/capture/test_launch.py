@@ -11,13 +11,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from nsys_sync.capture import launch
+from nsys_sync.capture.plan import parse_range
 from nsys_sync.capture.prepare import Launch, Request, prepare
+from nsys_sync.capture.target import Session
 from nsys_sync.profile import profile
 from tests.capture.conftest import Sandbox
+from tests.waiting import PATIENCE_S
 
 HELLO = "import sys\nprint('hello', *sys.argv[1:])\n"
 
@@ -273,7 +279,7 @@ print(json.dumps([sys.path, sitecustomize.__file__, customised, sys.argv, sys.st
     process = sandbox.start(
         "profile", "--capture", "all", "--no-html", "-o", "run", str(script), "a b", "--", "-x", stdin=-1
     )
-    out, err = process.communicate("typed", timeout=60)
+    out, err = process.communicate("typed", timeout=PATIENCE_S)
     path, customisation, customised, arguments, typed = json.loads(out.splitlines()[0])
     assert not any("inject" in entry for entry in path)
     assert str(own) in path
@@ -306,49 +312,30 @@ def read(terminal: int) -> bytes:
         return b""
 
 
-def wait_for(path: Path) -> None:
-    for _ in range(600):
-        if path.exists():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{path} never came")
-
-
 PATIENT = """
 import pathlib, sys, time
-pathlib.Path("started").touch()
 try:
-    time.sleep(60)
+    pathlib.Path("started").touch()
+    time.sleep(600)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     time.sleep({cleanup})
     sys.exit(5)
 """
+PASSED_ON, STOPPING = "Passed on to the program", "Stopping at once"
 
 
 def test_ctrl_c_goes_to_the_program_once_and_the_report_is_kept(sandbox: Sandbox) -> None:
-    process = sandbox.start(
-        "profile", "--capture", "all", "--no-html", "-o", "run", str(sandbox.script(PATIENT.format(cleanup=0)))
-    )
-    wait_for(sandbox.folder / "started")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 5
+    code, out, err = sandbox.interrupt(PATIENT.format(cleanup=0))
+    assert code == 5
     assert out.count("interrupted") == 1
     assert "waiting for the report" in err
     assert f"Written: {sandbox.folder}/run.json" in err
 
 
 def test_ctrl_c_twice_stops_and_names_what_is_left(sandbox: Sandbox) -> None:
-    process = sandbox.start(
-        "profile", "--capture", "all", "--no-html", "-o", "run", str(sandbox.script(PATIENT.format(cleanup=60)))
-    )
-    wait_for(sandbox.folder / "started")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 143
+    code, _, err = sandbox.interrupt(PATIENT.format(cleanup=600), PASSED_ON)
+    assert code == 143
     assert f"Stopped. The partial report is {sandbox.folder}/run.nsys-rep." in err
     assert sandbox.commands("export") == []
 
@@ -359,16 +346,43 @@ import pathlib, signal, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 pathlib.Path("started").touch()
-time.sleep(60)
+time.sleep(600)
 """
-    process = sandbox.start("profile", "--capture", "all", "-o", "run", str(sandbox.script(text)))
-    wait_for(sandbox.folder / "started")
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.4)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 137
+    code, _, err = sandbox.interrupt(text, PASSED_ON, STOPPING)
+    assert code == 137
     assert "Traceback" not in err
+
+
+def test_ctrl_c_while_nsys_is_being_started_ends_the_run(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = launch._start
+
+    def interrupted(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGINT)
+        process = started(command, environment)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(launch, "_start", interrupted)
+    monkeypatch.chdir(sandbox.folder)
+    environment = {**sandbox.environment, "FAKE_NSYS": json.dumps(sandbox.behaviour)}
+    words = [str(sandbox.script("import time; time.sleep(600)"))]
+    prepared = prepare(Request(words=words, capture="all", output="run"), environment)
+    assert isinstance(prepared, Launch)
+    done = profile(prepared, lambda _: None, environment)
+    assert done.exit_code != 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_program_whose_pid_is_being_written_has_not_ended(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "pid").touch()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        watched = launch._Watched(process, Session(str(tmp_path)), parse_range("all"), deque(), said.append)
+        watched._tell_progress()
+        assert said == []
+        (tmp_path / "pid").write_text("0\n")
+        watched._tell_progress()
+        assert len(said) == 1
 
 
 # Ranks

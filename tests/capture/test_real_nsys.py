@@ -6,11 +6,9 @@ import json
 import lzma
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import pytest
 from nsys_sync import analyze
 from scripts import mask_report
 from tests.capture.conftest import Sandbox
+from tests.capture.test_launch import PATIENT
 
 pytestmark = pytest.mark.needs_nsys
 
@@ -30,8 +29,8 @@ import sys, time
 import nsys_sync
 
 def burn(seconds):
-    end = time.time() + seconds
-    while time.time() < end:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         sum(range(1000))
 
 def main():
@@ -132,26 +131,9 @@ def test_the_programs_exit_code_is_passed_on(real: Sandbox, text: str, code: int
 
 @pytest.mark.parametrize(("times", "code"), [(1, 5), (2, 143)])
 def test_ctrl_c(real: Sandbox, times: int, code: int) -> None:
-    text = """
-import pathlib, sys, time
-pathlib.Path("started").touch()
-try:
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    time.sleep(1)
-    sys.exit(5)
-"""
-    process = real.start("profile", "--capture", "all", "-o", "run", str(real.script(text)))
-    for _ in range(400):
-        if (real.folder / "started").exists():
-            break
-        time.sleep(0.05)
-    for _ in range(times):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (code, "interrupted\n"), err
+    awaited = ["interrupted"] * (times - 1)
+    found, out, err = real.interrupt(PATIENT.format(cleanup=1 if times == 1 else 600), *awaited)
+    assert (found, out) == (code, "interrupted\n"), err
     assert (real.folder / "run.nsys-rep").exists()
     assert (real.folder / "run.sqlite").exists() == (times == 1)
 
@@ -170,7 +152,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A report with Python samples."""
     folder = tmp_path_factory.mktemp("report")
     script = folder / "busy.py"
-    script.write_text("import time\nend = time.time() + 0.3\nwhile time.time() < end:\n    sum(range(1000))\n")
+    script.write_text(
+        "from time import thread_time\nend = thread_time() + 0.3\nwhile thread_time() < end:\n    sum(range(1000))\n"
+    )
     command = ["nsys", "profile", "--trace=nvtx", "--python-sampling=true", f"--output={folder / 'made.nsys-rep'}"]
     subprocess.run([*command, sys.executable, str(script)], check=True, capture_output=True)
     yield folder / "made.nsys-rep"

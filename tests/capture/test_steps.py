@@ -161,9 +161,11 @@ def test_a_range_of_its_own_that_is_never_reached_is_named(gpu: Sandbox) -> None
 
 def test_capture_by_time(gpu: Sandbox) -> None:
     text = """
-import time, torch
+import os, time, torch
 torch.cuda.init()
-time.sleep(2.5)
+until = time.monotonic() + 300
+while not os.path.exists(os.environ["NSYS_SYNC_SESSION"] + "/closed") and time.monotonic() < until:
+    time.sleep(0.02)
 """
     done = gpu.run("profile", "--capture", "time:0.2:0.5", "-o", "run", str(gpu.script(text)))
     assert done.returncode == 0, done.stderr
@@ -197,8 +199,8 @@ def train(rank, together):
     import torch
     torch.cuda.init()
     optimizer = torch.optim.Optimizer()
-    together.wait()  # as setting up a process group does
     for _ in range(12):
+        together.wait()  # as gradients that are summed make the ranks do
         time.sleep(0.01 * (rank + 1))
         optimizer.step()
 

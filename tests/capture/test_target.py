@@ -375,9 +375,9 @@ def test_a_driver_that_hangs_does_not_hang_the_program(
     make: Callable[..., tuple[Capture, Clock]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     never = threading.Event()
-    monkeypatch.setattr("nsys_sync.capture.target.range._PATIENT_S", 0.1)
     capture, _ = make(mode="steps", skip=1, steps=1)
     capture.boundary("optimizer")
+    monkeypatch.setattr("nsys_sync.capture.target.range._PATIENT_S", 0.1)
     monkeypatch.setattr(Driver, "synchronize", lambda _: never.wait())
     monkeypatch.setattr(Driver, "stop_profiler", lambda _: never.wait())
     capture.boundary("optimizer")
