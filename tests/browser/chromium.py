@@ -11,6 +11,8 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.waiting import PATIENCE_S
+
 FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -37,6 +39,7 @@ def browser(width: int = 1400, height: int = 1000) -> Iterator[webdriver.Chrome]
     service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     try:
+        driver.set_script_timeout(PATIENCE_S)
         size(driver, width, height)
         yield driver
     finally:
@@ -61,4 +64,4 @@ def open_page(driver: webdriver.Chrome, path: Path, wait_for: str = "drawn") -> 
     driver.get(path.absolute().as_uri())
     ready = {"drawn": "dataset.drawn", "scripted": "classList.contains('scripted')"}[wait_for]
     script = f"return document.documentElement.{ready}"
-    WebDriverWait(driver, 60, poll_frequency=0.05).until(lambda d: d.execute_script(script))
+    WebDriverWait(driver, PATIENCE_S, poll_frequency=0.05).until(lambda d: d.execute_script(script))

@@ -14,6 +14,7 @@ from nsys_sync.analysis.findings import Report
 from nsys_sync.analysis.timeline import Timeline
 from nsys_sync.report import html
 from tests.browser import chromium
+from tests.waiting import PATIENCE_S
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,7 +42,7 @@ class Page:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def until(self, script: str, seconds: float = 30) -> Any:
+    def until(self, script: str, seconds: float = PATIENCE_S) -> Any:
         return WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(lambda _: self.run(script))
 
     def drawn(self) -> Page:

@@ -22,6 +22,7 @@ from tests.browser import chromium
 from tests.browser.conftest import Page
 from tests.ranks.test_ranks import APART
 from tests.report.factory import HOSTILE, MS, make_report, make_site, make_timeline
+from tests.waiting import wait_until
 
 Show = Callable[..., Page]
 Made = tuple[f.Report, Timeline | None]
@@ -319,19 +320,22 @@ def test_hostile_names_are_text(show: Show, names: list[str]) -> None:
 
 def test_the_policy_lets_nothing_in_or_out(show: Show) -> None:
     page = show(make_report(), None)
-    page.driver.execute_async_script(
-        """const done = arguments[arguments.length - 1];
-        const script = document.createElement("script");
+    page.run(
+        """const script = document.createElement("script");
         script.textContent = "window.injected = true";
         document.body.append(script);
         const image = new Image();
         image.src = "http://127.0.0.1:9/picture.png";
-        fetch("http://127.0.0.1:9/").catch(() => {}).finally(() => setTimeout(done, 200));"""
+        fetch("http://127.0.0.1:9/").catch(() => {});"""
     )
+    blocked: list[str] = []
+
+    def all_blocked() -> bool:
+        blocked.extend(page.console())
+        return all(any(kind in line for line in blocked) for kind in ("script-src", "img-src", "connect-src"))
+
+    wait_until(all_blocked)
     assert page.run("return window.injected") is None
-    blocked = "\n".join(page.console())
-    for kind in ("script-src", "img-src", "connect-src"):
-        assert kind in blocked
 
 
 def test_closer_than_the_file_holds_says_so(show: Show) -> None:

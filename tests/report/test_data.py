@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from nsys_sync.analysis import findings as f
 from nsys_sync.errors import OutputError
@@ -81,10 +81,10 @@ def test_sqlite_tables_exist_even_when_empty(tmp_path: Path) -> None:
     database.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(reports())
-def test_any_report_can_be_saved(tmp_path: Path, report: f.Report) -> None:
-    path = data.save_sqlite(report, tmp_path / "any.sqlite", force=True)
+def test_any_report_can_be_saved(tmp_path_factory: pytest.TempPathFactory, report: f.Report) -> None:
+    path = data.save_sqlite(report, tmp_path_factory.mktemp("saved") / "any.sqlite")
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT count(*) FROM sites").fetchone() == (len(report.sites),)
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
