@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Literal
 
 from nsys_sync.analysis.findings import TOOL, Document, Plain
@@ -99,7 +98,6 @@ class _Doctor:
         yield from self._attached()
         yield self._system()
         yield from map(_disk, self.machine.spaces())
-        yield _dask()
 
     def _python(self, executable: str, facts: PythonFacts | None) -> Check:
         def check(status: Status, found: str, fix: str | None = None) -> Check:
@@ -260,15 +258,6 @@ def _disk(space: Space) -> Check:
         fix = "Make room, write elsewhere with -o, or move nsys's drafts with TMPDIR."
         return Check(id="disk", name="disk", status="warn", found=f"{found}; a capture may need more.", fix=fix)
     return Check(id="disk", name="disk", status="ok", found=found)
-
-
-def _dask() -> Check:
-    try:
-        found = f"{metadata.version('distributed')}; no command uses it yet"
-        return Check(id="dask", name="Dask", status="ok", found=found)
-    except metadata.PackageNotFoundError:
-        fix = "Nothing to do: no command uses it yet."
-        return Check(id="dask", name="Dask", status="info", found="not installed", fix=fix)
 
 
 def _counted(names: list[str] | tuple[str, ...]) -> str:

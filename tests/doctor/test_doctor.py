@@ -87,7 +87,7 @@ def shown(diagnosis: Diagnosis, width: int = 80) -> str:
 
 def test_a_machine_where_all_is_well(environment: dict[str, str], root: Path) -> None:
     diagnosis = diagnose(environment=environment, machine=told(environment, root))
-    assert {check.status for check in diagnosis.checks if check.id not in ("dask", "importer", "disk")} == {"ok"}
+    assert {check.status for check in diagnosis.checks if check.id not in ("importer", "disk")} == {"ok"}
     assert (diagnosis.works, diagnosis.exit_code) == (True, 0)
     found = checks(diagnosis)
     assert found["gpu"].found == "2 × NVIDIA H200, driver 580.65.06 (CUDA 13.0)"
