@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -86,8 +87,10 @@ def _check(path: Path, head: bytes, shown: Path) -> None:
 
 
 def _hint(path: Path, head: bytes) -> str:
-    if path.suffix in _REPORT_SUFFIXES:
-        return f"It looks like an Nsight Systems report: nsys-sync export {path}"
+    plain = path.with_suffix("") if path.suffix == ".xz" else path
+    if plain.suffix in _REPORT_SUFFIXES:
+        unpacking = "" if plain == path else f"xz -dk {shlex.quote(str(path))} && "
+        return f"By its name it is a report of Nsight Systems: {unpacking}nsys-sync export {shlex.quote(str(plain))}"
     if head.lstrip()[:1] == b"{":
         return "It looks like JSON: a report saved by nsys-sync is read when its name ends in .json."
     return "Give the .sqlite that nsys-sync export writes."
