@@ -131,6 +131,13 @@ def test_programs_whose_names_cannot_be(command: str, run: Run) -> None:
     assert run(command, LONG).said(ExitCode.ERROR if "--nsys" in command else ExitCode.USAGE)
 
 
+@pytest.mark.parametrize("name", ["-x.py", "./-x.py"])
+def test_a_script_that_is_named_like_an_option(name: str, run: Run) -> None:
+    Path("-x.py").write_text("open('ran', 'w').close()")
+    run("watch -- {}", name)
+    assert Path("ran").exists()
+
+
 @pytest.mark.parametrize(
     "command", ["profile --dry-run ~nobody/train.py", "profile --dry-run --nsys ~nobody/nsys true"]
 )

@@ -49,16 +49,18 @@ def find_program(words: Sequence[str], environment: Mapping[str, str]) -> Progra
     if first == "-m":
         return Program([find_python(environment), *words], words[1])
     path = expanded(first)
+    # A name that begins like an option is one to Python, and to a shell.
+    name = f"./{path}" if str(path).startswith("-") else str(path)
     if path.suffix in (".py", ".pyw"):
         if not is_file(path):
             raise UsageError("missing-program", f"{first} does not exist.", "Check the path.")
-        return Program([find_python(environment), str(path), *words[1:]], path.stem)
-    if shutil.which(str(path), path=environment.get("PATH")) is None:
+        return Program([find_python(environment), name, *words[1:]], path.stem)
+    if shutil.which(name, path=environment.get("PATH")) is None:
         raise UsageError(
             "missing-program", f"{first} is neither a Python script nor a program on PATH.", "Check the path."
         )
     scripts = [Path(word).stem for word in words[1:] if word.endswith(".py")]
-    return Program([str(path), *words[1:]], scripts[0] if scripts else path.name)
+    return Program([name, *words[1:]], scripts[0] if scripts else path.name)
 
 
 def find_python(environment: Mapping[str, str]) -> str:

@@ -82,8 +82,8 @@ def choose_headline(
     if back >= _WORTH * loop or (rest >= _LITTLE * loop and back >= rest / 2):
         return Headline(
             slug="sync_bound",
-            text=f"Fixing every sync gives back up to {ms(back)} of {on}{_share(sites, back)}; {are} idle "
-            f"{percent(idle / window)} of the time ({ms(idle)}{paused}){_copying(do, sites, back - idle)}.",
+            text=f"Fixing every sync gives back up to {ms(back)}{_share(sites, back)}; of {on} {are} idle "
+            f"{percent(idle / window)} ({ms(idle)}{paused}){_copying(do, devices) if back > idle else ''}.",
         )
     if rest < _WORTH * loop:
         busy = f"busy {percent(1 - rest / loop)} of"
@@ -123,10 +123,10 @@ def _share(sites: Sequence[Site], back: int) -> str:
     return f", {ms(best.recoverable_ns)} of it from {where or 'one place'}"
 
 
-def _copying(do: str, sites: Sequence[Site], beyond_idle: int) -> str:
-    """More can come back than the GPU was idle: while a blocking copy runs the GPU does nothing else."""
-    copying = sum(s.copy_in_call_ns or 0 for s in sites)
-    return f" and {do} nothing but blocking copies for {ms(copying)}" if beyond_idle > 0 else ""
+def _copying(do: str, devices: Sequence[DeviceTime]) -> str:
+    """What more can come back than idle time: while a blocking copy runs the GPU does nothing else."""
+    copying = sum(d.copy_only_ns.blocking for d in devices if d.copy_only_ns is not None)
+    return f" and {do} nothing but blocking copies for {ms(copying)}"
 
 
 def _profiler(capture: Capture) -> str:
