@@ -101,7 +101,7 @@ def _not_loaded(done: watching.Watched) -> NothingToAnalyze:
         "nothing-watched",
         "No Python of the program loaded the watching module (a container, python -I, sudo, or no Python at all?)"
         + (f"; it ended with exit code {done.exit_code}." if done.exit_code else "."),
-        "Any program: nsys-sync profile",
+        "A program of any kind: nsys-sync profile PROGRAM",
     )
 
 

@@ -27,7 +27,8 @@ def tracing_arguments(nsys: Nsys, captured: CaptureRange, detail: Detail) -> lis
     """Arguments that say what to record, without output and program. Raises UsageError, CaptureError."""
     known = nsys.profile_options
     for before, argument in zip(["", *detail.extra], detail.extra, strict=False):
-        if not argument.startswith("-") and (not before.startswith("-") or "=" in before):
+        value = not argument.startswith("-") and before.startswith("-") and "=" not in before
+        if not value and (not argument.startswith("-") or not argument.strip("-")):
             raise UsageError(
                 "bad-nsys-arg",
                 f"--nsys-arg {shlex.quote(argument)} is no option of nsys, nor the value of the one before it.",

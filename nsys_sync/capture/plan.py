@@ -11,6 +11,8 @@ from nsys_sync.errors import UsageError
 Mode = Literal["auto", "steps", "time", "nvtx", "script", "all"]
 
 _FORMS = "auto, steps:SKIP:COUNT, time:DELAY:SECONDS, nvtx:NAME, script or all"
+#: No number here needs more digits, and every number of these can be taken.
+_WHOLE = r"[0-9]{1,9}"
 _PROFILER_API = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop")
 
 
@@ -45,14 +47,14 @@ def parse_range(spec: str) -> CaptureRange:
     if spec == "all":
         return CaptureRange(spec, "all", (), {"mode": "marks"})
     if mode == "steps":
-        skip, count = _numbers(spec, rest, r"(\d+):(\d+)")
+        skip, count = _numbers(spec, rest, rf"({_WHOLE}):({_WHOLE})")
         if count < 1:
             raise UsageError("bad-capture-range", f"--capture {spec} captures no step.", "For example: steps:10:20")
         return CaptureRange(
             spec, "steps", _PROFILER_API, {"mode": "steps", "skip": max(1, int(skip)), "steps": int(count)}
         )
     if mode == "time":
-        delay, seconds = _numbers(spec, rest, r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
+        delay, seconds = _numbers(spec, rest, rf"({_WHOLE}(?:\.\d+)?):({_WHOLE}(?:\.\d+)?)")
         if seconds <= 0:
             raise UsageError("bad-capture-range", f"--capture {spec} captures no time.", "For example: time:30:5")
         plan: dict[str, object] = {"mode": "time", "delay_s": delay, "duration_s": seconds}
@@ -63,7 +65,7 @@ def parse_range(spec: str) -> CaptureRange:
         arguments = ("--capture-range=nvtx", f"--nvtx-capture={where}", "--capture-range-end=stop")
         environment = {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         return CaptureRange(spec, "nvtx", arguments, {"mode": "marks"}, environment=environment)
-    raise UsageError("bad-capture-range", f"--capture {spec} is not a range that can be captured.", f"Use {_FORMS}.")
+    raise UsageError("bad-capture-range", f"--capture {spec!r} is not a range that can be captured.", f"Use {_FORMS}.")
 
 
 def _numbers(spec: str, text: str, pattern: str) -> tuple[float, float]:
@@ -76,7 +78,7 @@ def _numbers(spec: str, text: str, pattern: str) -> tuple[float, float]:
 def parse_ranks(text: str) -> frozenset[int]:
     """Read ``--only-ranks 0,3``. Raises UsageError."""
     numbers = text.replace(" ", "").split(",")
-    if not all(number.isdigit() for number in numbers):
+    if not all(re.fullmatch(_WHOLE, number) for number in numbers):
         raise UsageError("bad-ranks", f"--only-ranks {text} is no list of ranks.", "For example: --only-ranks 0,3")
     return frozenset(map(int, numbers))
 

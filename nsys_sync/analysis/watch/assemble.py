@@ -88,7 +88,7 @@ def _refuse_nothing(seen: Seen) -> None:
         raise NothingToAnalyze(
             "nothing-watched",
             "The program imported neither PyTorch nor CuPy nor JAX, so nothing could be seen.",
-            "Any program: nsys-sync profile",
+            "A program of any kind: nsys-sync profile PROGRAM",
         )
     if not any(p.cuda or p.stacks or p.left_out for p in seen.told):
         raise NothingToAnalyze(
