@@ -40,6 +40,11 @@ def test_scripts_are_executable_bash(script: str) -> None:
     assert bash(f"bash -n {script}").returncode == 0
 
 
+def test_asking_what_the_checks_are_runs_none() -> None:
+    done = bash("scripts/test --help")
+    assert (done.returncode, "scripts/test --system" in done.stdout, "==" in done.stdout) == (0, True, False)
+
+
 def test_an_old_python_is_named(tmp_path: Path) -> None:
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.10.12 && exit\nexit 1\n')
