@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.analysis.catalogue.verified import in_words, trials
-from nsys_sync.report.terminal import paragraphs, show
+from nsys_sync.report.terminal import CLASS_STYLE, paragraphs, show
 from nsys_sync.report.words import harmless
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nsys_sync.analysis.catalogue.rules import Rule
     from nsys_sync.analysis.findings import Fix
 
-_STYLES = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "green", "unknown": "dim"}
 _NARROW = 60
 
 
@@ -74,7 +73,7 @@ def _list(catalogue: Catalogue, columns: int) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     for rule in catalogue.rules:
-        class_ = Text(rule.class_, style=_STYLES[rule.class_])
+        class_ = Text(rule.class_, style=CLASS_STYLE[rule.class_])
         if columns < _NARROW:
             table.add_row(Text(harmless(rule.id)), class_)
         else:
@@ -89,7 +88,7 @@ def _list(catalogue: Catalogue, columns: int) -> RenderableType:
 
 
 def _rule(rule: Rule) -> RenderableType:
-    head = Text.assemble((harmless(rule.id), "bold"), "  ", (rule.class_, _STYLES[rule.class_]), "  ")
+    head = Text.assemble((harmless(rule.id), "bold"), "  ", (rule.class_, CLASS_STYLE[rule.class_]), "  ")
     parts: list[RenderableType] = [Group(head.append(harmless(rule.title))), Text(harmless(rule.why))]
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="dim")
@@ -104,7 +103,7 @@ def _rule(rule: Rule) -> RenderableType:
 
 
 def _verdict(verdict: Verdict, rule: Rule, place: str) -> RenderableType:
-    head = Text.assemble((harmless(place), "bold"), "  ", (verdict.class_, _STYLES[verdict.class_]), "  ")
+    head = Text.assemble((harmless(place), "bold"), "  ", (verdict.class_, CLASS_STYLE[verdict.class_]), "  ")
     parts: list[RenderableType] = [
         Group(head.append(harmless(verdict.title))),
         Text.assemble(("Basis  ", "dim"), harmless(verdict.class_basis)),

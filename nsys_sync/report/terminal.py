@@ -16,10 +16,20 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
+    from nsys_sync.analysis.findings import SiteClass
+
 _ASCII = str.maketrans(
     {"·": "-", "–": "-", "−": "-", "…": "~", "µ": "u", "→": ">", "×": "x", "█": "#", "≤": "<", "✓": "+", "✗": "x"}
 )
 
+#: Classes of syncs, in colours that are seen on a light and on a dark ground.
+CLASS_STYLE: dict[SiteClass, str] = {
+    "avoidable": "bold red",
+    "deferrable": "yellow",
+    "needed": "cyan",
+    "intentional": "green",
+    "unknown": "dim",
+}
 #: The blank before a unit, before a share in parentheses, on both sides of a factor, and before what parts two facts.
 _TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)| (?=× \d|·)|(?<=×) (?=\d)")
 #: What stands for such a blank while lines are broken: nothing that is shown has it (``words.harmless``).

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import words
-from nsys_sync.report.terminal import command, next_steps, paragraphs, show
+from nsys_sync.report.terminal import CLASS_STYLE, command, next_steps, paragraphs, show
 from nsys_sync.report.words import Places, duration, harmless, percent, scale
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ SITES_SHOWN = 10
 
 #: Origins of a site's stack that speak for themselves.
 _PLAIN_ORIGINS = {"exact", "none"}
-_CLASS_STYLE = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "dim", "unknown": ""}
 
 
 def render(
@@ -240,7 +239,7 @@ class _Screen:
             table.add_column("stack", no_wrap=True)
         table.add_column("where", overflow="fold", ratio=1)
         for number, site in enumerate(shown, 1):
-            cause = [Text(site.class_, style=_CLASS_STYLE[site.class_]), Text(site.stack_origin)] if wide else []
+            cause = [Text(site.class_, style=CLASS_STYLE[site.class_]), Text(site.stack_origin)] if wide else []
             row = [cells[c.rank][number - 1] for c in kept]
             table.add_row(str(number), *row, *cause, self._where(site, wide=wide))
         return table

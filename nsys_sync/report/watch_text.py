@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nsys_sync.analysis.watch.findings import PYTORCH
 from nsys_sync.report import words
-from nsys_sync.report.terminal import next_steps, paragraphs, show
+from nsys_sync.report.terminal import CLASS_STYLE, next_steps, paragraphs, show
 from nsys_sync.report.words import count, duration, harmless
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Sites that are listed unless the caller asks for more.
 SITES_SHOWN = 20
-
-_CLASS_STYLE = {"avoidable": "bold red", "deferrable": "yellow", "needed": "cyan", "intentional": "dim", "unknown": ""}
 
 
 def render(
@@ -106,7 +104,7 @@ class _Screen:
             row += [duration(site.wait_ns.median if site.wait_ns else None)] if timed else []
             cells: list[str | Text] = [*row]
             if wide:
-                cells.append(Text(site.class_, style=_CLASS_STYLE[site.class_]))
+                cells.append(Text(site.class_, style=CLASS_STYLE[site.class_]))
             shared = lines[site.file, site.line] > 1
             table.add_row(*cells, self._where(site, names, wide=wide, shared=shared))
         return table

@@ -31,7 +31,7 @@ NOT_MEASURED = "–"
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause of idle time. light, dark: its colour on each ground; ansi: its name for rich."""
+    """One cause of idle time. light, dark: its colour on each ground; ansi: its name for rich, seen on both."""
 
     label: str
     meaning: str
@@ -45,13 +45,13 @@ CAUSES: dict[str, Cause] = {
     "sync_wait": Cause("waiting in a sync", "inside a blocking call", "#c8322b", "#f0665e", "red"),
     "sync_refill": Cause("refilling after a sync", "the CPU catching up after a sync", "#d97706", "#f2a541", "yellow"),
     "sync_overhead": Cause(
-        "sync call overhead", "the part of a blocking call that is not waiting", "#a98467", "#c9a688", "bright_yellow"
+        "sync call overhead", "the part of a blocking call that is not waiting", "#a98467", "#c9a688", "bright_red"
     ),
-    "host": Cause("Python and launching", "the CPU at work between calls", "#2f6fb5", "#6aa5e8", "blue"),
+    "host": Cause("Python and launching", "the CPU at work between calls", "#2f6fb5", "#6aa5e8", "bright_blue"),
     "device": Cause("launched, not started", "latency and dependencies on the GPU", "#4d908e", "#6fc2bf", "cyan"),
     "alloc": Cause("allocating", "inside an allocation call", "#7b4fb0", "#b38ae6", "magenta"),
     "tail": Cause("after the last work", "nothing more was launched", "#8a8f98", "#9aa1ac", "bright_black"),
-    "unknown": Cause("unknown", "the launching call was not recorded", "#5c6370", "#c3c8d0", "white"),
+    "unknown": Cause("unknown", "the launching call was not recorded", "#5c6370", "#c3c8d0", ""),
 }
 
 #: How a device was busy, as DeviceTime tells it apart: label, meaning.

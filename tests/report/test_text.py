@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from nsys_sync.analysis import findings as f
-from nsys_sync.report import text
+from nsys_sync.report import text, words
 from nsys_sync.report.html import page as html_page
 from tests.report.factory import HOSTILE, MS, make_report, make_site, reports
 
@@ -71,6 +71,17 @@ def test_a_pipe_has_no_escapes_and_colour_can_be_forced() -> None:
     assert "\x1b" not in shown(make_report(), color=None)
     assert "\x1b" not in shown(make_report(), color=False)
     assert "\x1b[" in shown(make_report(), color=True)
+
+
+def test_every_colour_is_seen_on_a_light_and_on_a_dark_ground() -> None:
+    report = make_report([make_site(n, class_=name) for n, name in enumerate(words.CLASSES)])
+    idle = f.IdleByCause(**dict.fromkeys(words.CAUSES, MS))
+    devices = [msgspec.structs.replace(d, idle_by_cause_ns=idle, idle_ns=idle.total) for d in report.devices]
+    page = shown(msgspec.structs.replace(report, devices=devices), color=True, width=140)
+    colours = {int(code) for codes in re.findall(r"\x1b\[([0-9;]+)m", page) for code in codes.split(";")}
+    black, white, bright_yellow, bright_white = 30, 37, 93, 97
+    assert len(colours & {*range(30, 38), *range(90, 98)}) >= 7
+    assert not colours & {black, white, bright_yellow, bright_white}
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "utf-8", "no-such-encoding"])
