@@ -334,7 +334,8 @@ class _Copy:
             self._drop(table, before)
             return
         name = self._db.table(table)
-        declared = self._sql.execute(f"PRAGMA src.table_info({name})").fetchall()
+        # As the reader does, with computed columns; the last value of a row says whether one is.
+        declared = [row[:6] for row in self._sql.execute(f"PRAGMA src.table_xinfo({name})")]
         terms, columns = self._terms(table, source, rule, declared)
         key = [
             f'"{column}"' for _, column, _, _, _, pk in sorted(declared, key=lambda c: c[5]) if pk and column in terms

@@ -429,6 +429,25 @@ def test_built_traces_lose_nothing_that_is_read(tmp_path: Path, schema: str) -> 
     assert dict(twice.removed) == {}
 
 
+def test_computed_columns_are_kept_as_plain_ones(tmp_path: Path) -> None:
+    source = small().write(tmp_path / "in.sqlite")
+    with closing(sqlite3.connect(source)) as connection:
+        names = [row[1] for row in connection.execute("PRAGMA table_info(CUDA_CALLCHAINS)")]
+        plain = ", ".join(f'"{name}" INTEGER' for name in names if name != "symbol")
+        listed = plain.replace(" INTEGER", "")
+        for statement in (
+            "ALTER TABLE CUDA_CALLCHAINS RENAME TO kept",
+            f"CREATE TABLE CUDA_CALLCHAINS (name INTEGER, symbol INTEGER AS (name + 0), {plain})",
+            f"INSERT INTO CUDA_CALLCHAINS (name, {listed}) SELECT symbol, {listed} FROM kept",
+            "DROP TABLE kept",
+        ):
+            connection.execute(statement)
+        connection.commit()
+    target = scrub(source, tmp_path / "out.sqlite", map_paths=[("/home/alice", "/home/alice")]).target
+    with open_trace(source) as before, open_trace(target) as after:
+        assert_same(before, after)
+
+
 def facts(path: Path, *project: str) -> str:
     """The JSON of a report, without the file's name and digest."""
     found = nsys_sync.analyze(path, project=project)
