@@ -443,9 +443,11 @@ def test_computed_columns_are_kept_as_plain_ones(tmp_path: Path) -> None:
         ):
             connection.execute(statement)
         connection.commit()
-    target = scrub(source, tmp_path / "out.sqlite", map_paths=[("/home/alice", "/home/alice")]).target
+    target = scrub(source, tmp_path / "out.sqlite").target
     with open_trace(source) as before, open_trace(target) as after:
-        assert_same(before, after)
+        chains = after.native_chains(after.brackets.chain)
+        assert chains == before.native_chains(before.brackets.chain)
+        assert chains
 
 
 def facts(path: Path, *project: str) -> str:
