@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nsys_sync.report import ranks_words as words
-from nsys_sync.report.terminal import paragraphs, show
-from nsys_sync.report.words import NOT_MEASURED, harmless, scale
+from nsys_sync.report.terminal import next_steps, paragraphs, show
+from nsys_sync.report.words import NOT_MEASURED, harmless, kind, quoted, scale
 
 if TYPE_CHECKING:
     from nsys_sync.ranks import Ranks, RankSite
@@ -39,6 +39,7 @@ def _page(found: Ranks, limit: int | None) -> RenderableType:
             _ranks(found),
             _sites(found, limit),
             Group(*[Text(line, style="dim") for line in notes]) if notes else None,
+            next_steps([f"nsys-sync rules {quoted(found.sites[0].rule)}"] if found.sites else []),
         ]
     )
 
@@ -104,5 +105,5 @@ def _where(found: Ranks, site: RankSite, files: dict[str, str]) -> Text:
     if site.source:
         text.append(f"\n{harmless(site.source, 100)}", style="not bold green")
     who = words.who(found, site)
-    text.append(f"\n{site.class_} · {harmless(site.title, 80)} · ", style="not bold dim")
+    text.append(f"\n{site.class_} · {kind(site)} · ", style="not bold dim")
     return text.append(who, style="not bold dim" if who == "all ranks" else "not bold yellow")

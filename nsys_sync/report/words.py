@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from nsys_sync.analysis.watch.findings import WatchSite
     from nsys_sync.compare.comparison import SiteChange
+    from nsys_sync.ranks import RankSite
 
 NOT_MEASURED = "–"
 
@@ -250,7 +251,7 @@ def by_gain(sites: Sequence[Site]) -> list[Site]:
     return sorted(sites, key=lambda s: (-(s.recoverable_ns or 0), -s.wait_ns.total))
 
 
-def kind(site: Site | WatchSite | SiteChange) -> str:
+def kind(site: Site | WatchSite | SiteChange | RankSite) -> str:
     """What a site's rule says of it, and the name to ask ``nsys-sync rules`` for."""
     rule = f" ({harmless(site.rule, 40)})" if site.rule != site.class_ else ""
     return f"{harmless(site.title, 80)}{rule}"

@@ -143,12 +143,12 @@ def test_processes_are_added_up_and_steps_are_those_of_all() -> None:
         (11, 6, 3),
     ]
     assert found.sites[1].by_process[0].in_loop is None
-    assert "16 times at 2 places, 1.5 times a step" in shown(found).replace("\n", " ")
+    assert "16 times at 2 sites, 1.5 times a step" in shown(found).replace("\n", " ")
 
 
 def test_one_is_said_as_one() -> None:
     text = shown(made(process(stack(5, 1), left_out=1), after_steps=0))
-    assert "once at 1 place" in text
+    assert "once at 1 site" in text
     assert "1 site, 1 call" in text
 
 

@@ -368,10 +368,10 @@ def _headline(seen: Seen, sites: Sequence[WatchSite], totals: WatchTotals) -> He
     if not sites:
         return Headline(slug="no_syncs", text="No wait for the GPU was seen.")
     calls = "once" if totals.host_blocking_calls == 1 else f"{totals.host_blocking_calls:,} times"
-    places = "1 place" if len(sites) == 1 else f"{len(sites)} places"
+    number = "1 site" if len(sites) == 1 else f"{len(sites)} sites"
     steps = sum(p.steps_counted for p in seen.told)
     often = ""
     if steps:
         inside = sum(stack.in_loop for p in seen.told for stack in p.stacks) / steps
         often = f", {inside:.1f} times a step" if inside % 1 else f", {inside:.0f} times a step"
-    return Headline(slug="syncs_seen", text=f"The CPU waited for the GPU {calls} at {places}{often}.")
+    return Headline(slug="syncs_seen", text=f"The CPU waited for the GPU {calls} at {number}{often}.")
