@@ -18,7 +18,8 @@ from nsys_sync.errors import CaptureError, NothingToAnalyze
 
 #: File times may be coarser than the clock.
 _TOLERANCE_NS = 2_000_000_000
-_PATH = re.compile(r"(/[^\s'\"]*nsys-report-\w+\.(?:nsys-rep|qdrep|qdstrm))")
+#: Wherever a path may begin: folders have blanks in their names.
+_PATH = re.compile(r"(?<![^\s'\"])(?=(/[^'\"\n]*?nsys-report-\w+\.(?:nsys-rep|qdrep|qdstrm)))")
 _PROGRESS = re.compile(r"^\[\d+/\d+\]|^Processing |^\s*$")
 _LAST_LINES = 5
 

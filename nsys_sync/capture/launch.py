@@ -238,8 +238,8 @@ class _Watched:
         if pid is None:
             return None
         try:
-            # After the name in parentheses: state, then the parent.
-            state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+            # After the name in parentheses: state, then the parent. The name may be cut within a character.
+            state = Path("/proc", str(pid), "stat").read_text("ascii", "replace").rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             return None
         return None if state in "ZX" else pid

@@ -156,11 +156,13 @@ def test_an_old_report_is_never_taken_for_the_new_one(sandbox: Sandbox) -> None:
 
 
 def test_a_report_that_nsys_put_elsewhere_is_fetched(sandbox: Sandbox, tmp_path: Path) -> None:
-    sandbox.behaviour["elsewhere"] = str(tmp_path / "nsys-report-ab12.nsys-rep")
+    elsewhere = tmp_path / "a folder/nsys-report-ab12.nsys-rep"
+    elsewhere.parent.mkdir()
+    sandbox.behaviour["elsewhere"] = str(elsewhere)
     done = sandbox.run("profile", "--capture", "all", "--no-html", "-o", "run", str(sandbox.script(HELLO)))
     assert done.returncode == 0, done.stderr
     assert (sandbox.folder / "run.nsys-rep").exists()
-    assert not (tmp_path / "nsys-report-ab12.nsys-rep").exists()
+    assert not elsewhere.exists()
 
 
 def test_another_runs_report_elsewhere_is_left_alone(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_stream_without_importer_is_explained(sandbox: Sandbox, tmp_path: Path
     done = sandbox.run("profile", "--capture", "all", "-o", "run", str(sandbox.script(HELLO)))
     assert done.returncode == 1
     assert f"nsys left {stream}" in done.stderr
-    assert f"QdstrmImporter -i {stream}" in done.stderr
+    assert f"QdstrmImporter -i {shlex.quote(str(stream))}" in done.stderr
 
 
 def test_a_stream_is_imported_where_there_is_an_importer(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -371,6 +373,19 @@ def test_ctrl_c_while_nsys_is_being_started_ends_the_run(sandbox: Sandbox, monke
     done = profile(prepared, lambda _: None, environment)
     assert done.exit_code != 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_program_lives_whatever_its_name_is(tmp_path: Path) -> None:
+    # The kernel keeps fifteen bytes of it.
+    named = tmp_path / "fourteen-bytesé"
+    named.symlink_to(shutil.which("sleep") or "sleep")
+    with subprocess.Popen([named, "600"]) as process:
+        (tmp_path / "pid").write_text(f"{process.pid}\n")
+        watched = launch._Watched(process, Session(str(tmp_path)), parse_range("all"), deque(), print)
+        try:
+            assert watched._program() == process.pid
+        finally:
+            process.kill()
 
 
 def test_a_program_whose_pid_is_being_written_has_not_ended(tmp_path: Path) -> None:
