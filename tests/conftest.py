@@ -6,7 +6,7 @@ import json
 import lzma
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, (programs, reason) in TOOLS.items():
         if item.get_closest_marker(marker) and not all(map(shutil.which, programs)):
             (pytest.fail if os.environ.get("NSYS_SYNC_TEST_ALL") else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_environment() -> Iterator[None]:
+    """What a person's shell or a CI sets for the programs that it runs is not meant for the tests."""
+    of_terminals = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    ours = [name for name in os.environ if name.startswith("NSYS_SYNC_") and name != "NSYS_SYNC_TEST_ALL"]
+    with pytest.MonkeyPatch.context() as environment:
+        for name in (*of_terminals, "PYTHONWARNINGS", "VIRTUAL_ENV", "CONDA_PREFIX", *ours):
+            environment.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ def test_a_wrong_interpreter_is_refused() -> None:
 
 def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    done = bash(f"{INSTALL_NSYS} {tmp_path}")
+    done = bash(f"{INSTALL_NSYS} {shlex.quote(str(tmp_path))}")
     assert done.returncode == 1
     assert "exists and is no Nsight Systems" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -81,7 +81,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
 def test_a_mirror_without_the_suite_is_named(tmp_path: Path) -> None:
     if not Path("/usr/share/keyrings/debian-archive-keyring.gpg").exists():
         pytest.skip("Debian's keyring is not here")
-    done = bash(f"{INSTALL_NSYS} {tmp_path}/nsys", DEBIAN_MIRROR=f"file://{tmp_path}/none")
+    done = bash(f"{INSTALL_NSYS} {shlex.quote(str(tmp_path / 'nsys'))}", DEBIAN_MIRROR=f"file://{tmp_path}/none")
     assert done.returncode == 1
     assert "DEBIAN_MIRROR does not give Debian's trixie" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_an_installed_nsys_is_recognised() -> None:
     nsys = Path(shutil.which("nsys") or "")
     if "2023.4.4" not in bash(f"{nsys} --version").stdout:
         pytest.skip("another version of Nsight Systems is on PATH")
-    done = bash(f"{INSTALL_NSYS} {nsys.parent.parent}")
+    done = bash(f"{INSTALL_NSYS} {shlex.quote(str(nsys.parent.parent))}")
     assert (done.returncode, done.stdout.strip()) == (0, str(nsys.parent.parent / "bin/nsys"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -443,7 +444,7 @@ def test_modules_and_launchers_are_watched(workplace: Workplace) -> None:
         "env={**os.environ, 'RANK': rank, 'WORLD_SIZE': '2'})\n",
         "launch.py",
     )
-    done = workplace.run("watch", "--json", "seen.json", "sh", "-c", f"{sys.executable} {launcher}")
+    done = workplace.run("watch", "--json", "seen.json", "sh", "-c", shlex.join([sys.executable, str(launcher)]))
     assert done.returncode == 0, done.stderr
     found = workplace.seen()
     assert calls_by_line(found) == {3: 10, 7: 10, 9: 4}
