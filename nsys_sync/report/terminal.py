@@ -30,8 +30,9 @@ CLASS_STYLE: dict[SiteClass, str] = {
     "intentional": "green",
     "unknown": "dim",
 }
-#: The blank before a unit, before a share in parentheses, on both sides of a factor, and before what parts two facts.
-_TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)| (?=× \d|·)|(?<=×) (?=\d)")
+#: The blank before a unit, before a share in parentheses, on both sides of a factor, before what parts two facts, and
+#: behind what a name is the name of.
+_TIED = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%|×|[KMGT]?i?B|GB/s)(?!\w)|\(<?\d)| (?=× \d|·)|(?<=×) (?=\d)|(?<= id) ")
 #: What stands for such a blank while lines are broken: nothing that is shown has it (``words.harmless``).
 _UNBROKEN = "\ue000"
 
