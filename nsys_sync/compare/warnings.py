@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from nsys_sync.analysis.findings import Note
@@ -22,6 +23,7 @@ def find_warnings(sides: Sides, before: Sequence[Report], after: Sequence[Report
         *_repeated(before, "before"),
         *_repeated(after, "after"),
         *_same_captures(sides),
+        *_strangers(sides),
         *_different_conditions(sides),
         *_different_steps(sides),
         *_unnamed(sides),
@@ -38,6 +40,16 @@ def _same_captures(sides: Sides) -> list[Note]:
     shared = {r.trace.sha256 for r in sides.before} & {r.trace.sha256 for r in sides.after} - {""}
     text = "The same capture is on both sides."
     return [Note(slug="same-capture", text=text)] if shared else []
+
+
+def _strangers(sides: Sides) -> list[Note]:
+    """Captures of one program have sites in the same files; folders may differ between machines."""
+    before, after = (
+        {PurePath(s.file.replace("\\", "/")).name for r in reports for s in r.sites if s.file}
+        for _, reports in sides.named
+    )
+    text = "No source file has sites on both sides: these may be captures of different programs."
+    return [Note(slug="no-common-file", text=text)] if before and after and not before & after else []
 
 
 def _conditions(report: Report) -> dict[str, str]:

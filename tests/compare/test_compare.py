@@ -110,6 +110,13 @@ def test_totals_are_a_step_where_step_counts_differ() -> None:
     assert "normalised-by-steps" in slugs(comparison)
 
 
+def test_captures_without_a_common_file_may_be_of_different_programs() -> None:
+    here, there, other = (make_site(0, file=name) for name in ("/a/train.py", "C:\\b\\train.py", "/a/serve.py"))
+    assert "no-common-file" in slugs(compare([capture(1, [here])], [capture(2, [other])]))
+    assert "no-common-file" not in slugs(compare([capture(1, [here])], [capture(2, [there])]))
+    assert "no-common-file" not in slugs(compare([capture(1, [here])], [capture(2, [])]))
+
+
 def test_without_steps_totals_are_of_captures() -> None:
     comparison = compare([capture(1)], [capture(2, steps=[])])
     assert comparison.basis == "capture"
