@@ -92,7 +92,7 @@ def _refuse_nothing(trace: Trace) -> None:
     if not len(trace.calls):
         raise NothingToAnalyze(
             "no-api-calls",
-            f"No CUDA API calls are in {trace.path}, only GPU work, so nothing tells where the host waited.",
+            f"No CUDA API calls are in {trace.path}, only GPU work, so nothing tells where the CPU waited.",
             "Export the report again with all its tables, or profile again: nsys-sync profile SCRIPT",
         )
 

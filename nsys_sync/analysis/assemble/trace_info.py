@@ -19,7 +19,7 @@ _SAME_STEPS = 0.8
 
 _NOT_RECORDED = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "No kernels were recorded.",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": "No copies were recorded: copies that block the host cannot be told from others.",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "No copies were recorded: copies that block the CPU cannot be told from others.",
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
         "No synchronisation records: a wait for a stream is measured against its whole device."
     ),
