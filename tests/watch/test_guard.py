@@ -205,7 +205,7 @@ print(seen)
 """
     done = workplace.python(text)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The CPU waited for the GPU 3 times at 1 place.") == 2
+    assert done.stdout.count("The CPU waited for the GPU 3 times at 1 site.") == 2
 
 
 def test_watching_a_part_without_cuda_says_so(workplace: Workplace) -> None:

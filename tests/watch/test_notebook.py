@@ -36,7 +36,7 @@ def test_the_magic(workplace: Workplace) -> None:
     assert done.returncode == 0, done.stderr
     out = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     assert out.count("cell 0") == 3
-    assert "The CPU waited for the GPU 4 times at 2 places." in out
+    assert "The CPU waited for the GPU 4 times at 2 sites." in out
     assert "return x.item()" in out
     assert "last = x.to('cpu')" in out
     assert out.count("cell · watched without nsys") == 3
