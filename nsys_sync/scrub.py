@@ -155,6 +155,12 @@ def _one_sentence(source: Path, target: Path) -> Iterator[None]:
         raise InputError(
             "damaged-trace", f"{source} is damaged: {error}.", "Copy it again, or export the report again."
         ) from None
+    except MemoryError:
+        raise InputError(
+            "damaged-trace",
+            f"{source} is damaged: a value is longer than memory can hold.",
+            "Copy it again, or export the report again.",
+        ) from None
 
 
 def _refuse_leaks(path: Path, private: Private) -> None:
@@ -172,7 +178,7 @@ def _attached(readable: Path, work: Path) -> sqlite3.Connection:
     """The new database, with the export as ``src``, which cannot change."""
     connection = sqlite3.connect(work, isolation_level=None)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    connection.execute("ATTACH ? AS src", (f"file:{quote(str(readable.resolve()))}?mode=ro&immutable=1",))
+    connection.execute("ATTACH ? AS src", (f"file:{quote(os.fsencode(readable.resolve()))}?mode=ro&immutable=1",))
     for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY", "trusted_schema = OFF"):
         connection.execute(f"PRAGMA {setting}")
     connection.execute("BEGIN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import os
 import sqlite3
 import subprocess
 import sys
@@ -530,6 +531,14 @@ def test_the_input_is_only_read(tmp_path: Path) -> None:
     scrub(source, tmp_path / "out.sqlite")
     assert hashlib.sha256(source.read_bytes()).hexdigest() == before
     assert [path.name for path in folder.iterdir()] == ["in.sqlite"]
+
+
+def test_file_names_that_are_no_text(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path)
+    source = small().write(Path(os.fsdecode(folder + b"/in\xff?#.sqlite")))
+    for name in (b"/out\xff%41.sqlite", b"/out\xff.sqlite.xz"):
+        with open_trace(scrub(source, os.fsdecode(folder + name)).target) as trace:
+            assert len(trace.calls)
 
 
 def test_a_report_file_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class Database:
         """Around everything that takes values apart: what does not fit is an InputError."""
         try:
             yield
-        except (sqlite3.Error, ValueError, TypeError, OverflowError, OSError) as error:
+        except (sqlite3.Error, ValueError, TypeError, OverflowError, OSError, MemoryError) as error:
             raise self._damaged(error) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] == "adbc_driver_manager":
@@ -139,6 +139,9 @@ class Database:
         # Python's own words would quote the value, and nothing of the environment may be quoted.
         own = isinstance(error, (ValueError, TypeError, OverflowError)) or not str(error)
         reason = "a value is not of its column's kind" if own else str(error).splitlines()[0][:200]
+        if isinstance(error, MemoryError):
+            # A length that is damaged can ask for any amount.
+            reason = "a value is longer than memory can hold"
         return InputError(
             "damaged-trace",
             f"{self._shown} is damaged: {reason}.",

@@ -569,6 +569,22 @@ def test_values_of_another_kind_give_values_or_a_sentence_that_does_not_quote_th
                 connection.execute(f"DELETE FROM {table}")
 
 
+def test_a_length_that_asks_for_all_memory_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy:
+        def execute(self, *_: object) -> None:
+            raise MemoryError
+
+        def close(self) -> None:
+            pass
+
+    path = small().write(tmp_path / "t")
+    with open_trace(path) as trace:
+        trace._db._rows.close()
+        monkeypatch.setattr(trace._db, "_rows", Greedy())
+        with pytest.raises(InputError, match="longer than memory can hold"):
+            trace.strings([1])
+
+
 def sentence(path: Path) -> str:
     """What a reader of the file is told; empty if it can be read."""
     try:
