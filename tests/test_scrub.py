@@ -534,10 +534,9 @@ def test_the_input_is_only_read(tmp_path: Path) -> None:
 
 
 def test_file_names_that_are_no_text(tmp_path: Path) -> None:
-    folder = os.fsencode(tmp_path)
-    source = small().write(Path(os.fsdecode(folder + b"/in\xff?#.sqlite")))
-    for name in (b"/out\xff%41.sqlite", b"/out\xff.sqlite.xz"):
-        with open_trace(scrub(source, os.fsdecode(folder + name)).target) as trace:
+    source = small().write(tmp_path / os.fsdecode(b"in\xff?#.sqlite"))
+    for name in (b"out\xff%41.sqlite", b"out\xff.sqlite.xz"):
+        with open_trace(scrub(source, tmp_path / os.fsdecode(name)).target) as trace:
             assert len(trace.calls)
 
 
