@@ -59,6 +59,9 @@ _NEEDED = {
 }
 _NEEDED["CUPTI_ACTIVITY_KIND_MEMCPY"] += ("srcKind", "dstKind")
 _LAST_DEVICE = 0xFFFF
+_DAY = 86_400 * 10**9
+#: Times (ns) that are less apart can be summed over as many threads as there can be.
+_LONG = 1 << 44
 _NO_EVENT = (-1, 0, 0xFFFFFFFF)
 
 
@@ -127,6 +130,7 @@ def open_trace(path: str | Path) -> Iterator[Trace]:
             _check_columns(db, path)
             with db.reading():
                 trace = _read(db, path, beside)
+            _check_times(trace)
             yield trace
         finally:
             db.close()
@@ -152,6 +156,21 @@ def _check_columns(db: Database, path: Path) -> None:
                 f"{path} has no column {lacking[0]} in {table}, and the numbers rest on it.",
                 "Export the report again: nsys-sync export REPORT.nsys-rep",
             )
+
+
+def _check_times(trace: Trace) -> None:
+    """Raises InputError for times so far apart that their sums over threads or devices do not fit into 64 bits."""
+    spans = [table for table in (trace.calls, trace.ops) if len(table)]
+    apart = max((int(t.end.max()) for t in spans), default=0) - min((int(t.start.min()) for t in spans), default=0)
+    if apart < _LONG:
+        return
+    lines = len(distinct(trace.calls.tid)) + len(distinct(trace.ops.device))
+    if apart * lines >= 1 << 62:
+        raise InputError(
+            "damaged-trace",
+            f"{trace.path} is damaged: it has events {apart // _DAY:,} days apart.",
+            "Copy it again, or export the report again: nsys-sync export REPORT.nsys-rep",
+        )
 
 
 def _read(db: Database, path: Path, beside: Executor) -> Trace:

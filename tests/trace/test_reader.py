@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nsys_sync
 from nsys_sync.errors import InputError
 from nsys_sync.scrub import scrub
 from nsys_sync.trace.reader import Trace, open_trace
@@ -567,6 +568,22 @@ def test_values_of_another_kind_give_values_or_a_sentence_that_does_not_quote_th
                 connection.commit()
                 assert "hunter2" not in sentence(path)
                 connection.execute(f"DELETE FROM {table}")
+
+
+@pytest.mark.parametrize(("days", "threads", "readable"), [(1, 40, True), (9_000, 1, True), (9_000, 40, False)])
+def test_times_whose_sums_do_not_fit_are_damage(tmp_path: Path, days: int, threads: int, readable: bool) -> None:
+    t = TraceBuilder()
+    end, process = days * 86_400 * 10**9, t.process()
+    for number in range(threads):
+        th = process.thread(number + 1)
+        th.launch(10 * number, 10 * number + 5, (10 * number + 6, end), stream=number)
+        th.sync("cudaDeviceSynchronize_v3020", 10 * number + 8, end + 100)
+    path = t.write(tmp_path / "t")
+    if readable:
+        totals = nsys_sync.analyze(path).totals
+        assert threads * (end - 10_000) < totals.wait_ns < threads * end
+    else:
+        assert f"has events {days:,} days apart" in sentence(path)
 
 
 def test_a_length_that_asks_for_all_memory_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
