@@ -29,7 +29,7 @@ from nsys_sync.inputs import NS, NUMBER
 from nsys_sync.paths import is_file, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 FORMAT = 1
 
@@ -45,6 +45,7 @@ OPTIONS: dict[Quantity, str] = {
     "idle_from_syncs": "--max-idle-from-syncs",
 }
 _EMPTY = "the capture holds no GPU activity"
+_PART = re.compile(r"\*\*/|\*\*|.", re.DOTALL)
 _AMOUNT = re.compile(rf"(?P<number>{NUMBER})\s*(?P<unit>{'|'.join(NS)}|%)?(?:/(?P<per>step|capture))?")
 
 
@@ -89,7 +90,7 @@ class AllowEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             return site.id == self.site
         assert self.file is not None
         assert self.function is not None
-        if site.file is None or _glob(self.file).search(site.file) is None:
+        if site.file is None or not _fits(self.file, site.file):
             return False
         return fnmatch.fnmatchcase(site.function or "", self.function)
 
@@ -235,11 +236,33 @@ def load_allow(path: Path) -> list[AllowEntry]:
         ) from None
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
-    """A glob for paths, found at any folder's beginning and at the path's end."""
-    parts = {"**/": r"(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    body = re.sub(r"\*\*/|\*\*|\*|\?|[^*?]+", lambda m: parts.get(m[0]) or re.escape(m[0]), pattern.lstrip("/"))
-    return re.compile(rf"(?:^|/){body}\Z", re.DOTALL)
+def _fits(pattern: str, path: str) -> bool:
+    """Whether a glob is found at any folder's beginning, up to the path's end.
+
+    All ways to read it are followed along the path at once, so that no pattern takes long.
+    """
+    parts = _PART.findall(pattern.lstrip("/"))
+
+    def reached(at: int) -> Iterator[int]:
+        """This part, and the ones behind it as far as they can stand for nothing."""
+        yield at
+        while at < len(parts) and parts[at] in ("*", "**", "**/"):
+            at += 1
+            yield at
+
+    here = {*reached(0)}
+    for char in path:
+        there = {*reached(0)} if char == "/" else set()
+        for at in here:
+            part = parts[at] if at < len(parts) else ""
+            if part == "**/":
+                there |= {at, *reached(at + 1)} if char == "/" else {at}
+            elif part == "**" or (part == "*" and char != "/"):
+                there.update(reached(at))
+            elif part == char or (part == "?" and char != "/"):
+                there.update(reached(at + 1))
+        here = there
+    return len(parts) in here
 
 
 # Judgement

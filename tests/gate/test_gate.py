@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,22 @@ def test_a_file_that_is_no_allow_list(tmp_path: Path, content: bytes) -> None:
         return
     with pytest.raises(InputError):
         load_allow(path)
+
+
+@settings(max_examples=500)
+@given(st.text("a/*?b", max_size=7), st.text("ab/", max_size=9))
+def test_globs_fit_what_they_say(pattern: str, path: str) -> None:
+    words = {"**/": r"(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    spelled = re.sub(r"\*\*/|\*\*|\*|\?", lambda m: words[m[0]], pattern.lstrip("/"))
+    fits = entry(file=pattern or "*", function="*").matches(make_site(0, file=path))
+    if pattern:
+        assert fits == bool(re.search(rf"(?:^|/){spelled}\Z", path))
+
+
+def test_no_glob_takes_long() -> None:
+    site = make_site(0, file="/a" * 200 + "a" * 200, function="a" * 500)
+    for file in ("*a" * 40 + "b", "**/a/" * 40 + "b", "**a" * 40 + "b", "**/" * 300 + "b"):
+        assert not entry(file=file, function="*a" * 60 + "b").matches(site)
 
 
 def test_a_missing_allow_list_is_an_error(tmp_path: Path) -> None:
